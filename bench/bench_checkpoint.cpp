@@ -92,7 +92,7 @@ void bm_write_and_sync(benchmark::State& state) {
   const Folder folder;
   const std::vector<std::byte> from(kBytes, std::byte{1});
   for (auto _ : state) {
-    File file(folder.path / "plain", File::Mode::create);
+    detail::File file(folder.path / "plain", detail::File::Mode::create);
     file.reserve(kBytes);
     for (std::int64_t at = 0; at < kBytes; at += 1 << 20)
       file.write_at(static_cast<std::uint64_t>(at),
@@ -111,11 +111,11 @@ void bm_read(benchmark::State& state) {
   const Folder folder;
   std::vector<std::byte> block(1 << 20);
   {
-    File file(folder.path / "plain", File::Mode::create);
+    detail::File file(folder.path / "plain", detail::File::Mode::create);
     for (std::int64_t at = 0; at < kBytes; at += std::ssize(block))
       file.write_at(static_cast<std::uint64_t>(at), block);
   }
-  const File file(folder.path / "plain", File::Mode::read);
+  const detail::File file(folder.path / "plain", detail::File::Mode::read);
   for (auto _ : state)
     for (std::int64_t at = 0; at < kBytes; at += std::ssize(block))
       file.read_at(static_cast<std::uint64_t>(at), block);
@@ -123,9 +123,9 @@ void bm_read(benchmark::State& state) {
 }
 
 void bm_crc32(benchmark::State& state) {
-  const std::vector<std::byte> from(kChunkBytes, std::byte{1});
-  for (auto _ : state) benchmark::DoNotOptimize(crc32(from));
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(kChunkBytes));
+  const std::vector<std::byte> from(detail::kChunkBytes, std::byte{1});
+  for (auto _ : state) benchmark::DoNotOptimize(detail::crc32(from));
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(detail::kChunkBytes));
 }
 
 void bm_save(benchmark::State& state) {

@@ -93,7 +93,7 @@ void step(benchmark::State& state) {
       Table resident(main, first, rows, width, Tier::device, 0),
           on_file(main, second, rows, width, Tier::file, rows * state.range(2) / 100);
       bench::Disk disk(folder(), static_cast<std::size_t>(state.range(0)));
-      TransferQueue queue;
+      detail::TransferQueue queue;
       const std::vector<std::int32_t>* next = batches.data();
       for (int round = 0; round < kWarmRounds; ++round, next += kSteps) {
         resident.train(next);
@@ -108,7 +108,7 @@ void step(benchmark::State& state) {
         const CacheCounters end = on_file.counters();
         double moved = 0;  // of one byte each: in one block
         const auto of_blocks = [&](std::int64_t bytes, bool write) {
-          return disk.seconds(queue, bytes / DirectFile::block, 1, write, moved);
+          return disk.seconds(queue, bytes / detail::DirectFile::block, 1, write, moved);
         };
         transfers.push_back(of_blocks(end.read_bytes - start.read_bytes, false) +
                             of_blocks(end.written_bytes - start.written_bytes, true));

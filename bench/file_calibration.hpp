@@ -48,9 +48,10 @@ class Disk {
     constexpr std::size_t at_once = std::size_t{1} << 20;
     std::byte* const memory = memory_.resize(at_once);
     std::fill_n(memory, at_once, std::byte{1});
-    TransferQueue queue;
+    detail::TransferQueue queue;
     for (std::size_t at = 0; at < file_.bytes(); at += at_once) {
-      const FileTransfer transfer{&file_, at, memory, std::min(at_once, file_.bytes() - at)};
+      const detail::FileTransfer transfer{&file_, at, memory,
+                                          std::min(at_once, file_.bytes() - at)};
       queue.write({&transfer, 1});
     }
   }
@@ -59,9 +60,9 @@ class Disk {
 
   /// Seconds until blocks of so many rows at random places are read, or written. `moved` grows by
   /// their bytes.
-  double seconds(TransferQueue& queue, std::int64_t rows, std::size_t row_bytes, bool write,
+  double seconds(detail::TransferQueue& queue, std::int64_t rows, std::size_t row_bytes, bool write,
                  double& moved) {
-    constexpr std::size_t block = DirectFile::block, at_once = 2048;
+    constexpr std::size_t block = detail::DirectFile::block, at_once = 2048;
     const std::size_t most = (row_bytes + block - 1) / block * block + block;
     std::byte* const memory = memory_.resize(at_once * most);
     double sum = 0;
@@ -75,7 +76,9 @@ class Disk {
       }
       // as caches ask for them
       std::sort(transfers_.begin(), transfers_.end(),
-                [](const FileTransfer& a, const FileTransfer& b) { return a.offset < b.offset; });
+                [](const detail::FileTransfer& a, const detail::FileTransfer& b) {
+                  return a.offset < b.offset;
+                });
       const auto start = std::chrono::steady_clock::now();
       write ? queue.write(transfers_) : queue.read(transfers_);
       sum += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -84,10 +87,10 @@ class Disk {
   }
 
  private:
-  DirectFile file_;
-  BlockBuffer memory_;
+  detail::DirectFile file_;
+  detail::BlockBuffer memory_;
   std::mt19937_64 random_{1};
-  std::vector<FileTransfer> transfers_;
+  std::vector<detail::FileTransfer> transfers_;
 };
 
 /// Measures a file of so many bytes in a folder, which it removes again: rows are read, and as many
@@ -100,7 +103,7 @@ inline FileSpeed measure_files(const std::string& folder,
   Disk disk(folder, bytes);
   std::vector<FileSpeed> speeds;
   for (const int depth : {1, 4, 16, 64, 256}) {
-    TransferQueue queue(static_cast<unsigned>(depth));
+    detail::TransferQueue queue(static_cast<unsigned>(depth));
     std::vector<double> rates;
     for (int round = 0; round < rounds; ++round) {
       double seconds = 0, moved = 0;

@@ -13,11 +13,11 @@
 using namespace tessera;
 
 TEST_CASE("the published check value, and zlib's of some texts") {
-  CHECK(crc32("123456789") == 0xcbf43926u);
-  CHECK(crc32("") == 0);
-  CHECK(crc32("a") == 0xe8b7be43u);
-  CHECK(crc32("The quick brown fox jumps over the lazy dog") == 0x414fa339u);
-  CHECK(crc32(std::string(32, '\0')) == 0x190a55adu);
+  CHECK(detail::crc32("123456789") == 0xcbf43926u);
+  CHECK(detail::crc32("") == 0);
+  CHECK(detail::crc32("a") == 0xe8b7be43u);
+  CHECK(detail::crc32("The quick brown fox jumps over the lazy dog") == 0x414fa339u);
+  CHECK(detail::crc32(std::string(32, '\0')) == 0x190a55adu);
 }
 
 TEST_CASE("bit by bit gives the same, whatever the length and place") {
@@ -31,7 +31,7 @@ TEST_CASE("bit by bit gives the same, whatever the length and place") {
       crc ^= static_cast<unsigned char>(c);
       for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc % 2 != 0 ? 0xedb88320u : 0);
     }
-    CHECK(crc32(part) == ~crc);
+    CHECK(detail::crc32(part) == ~crc);
   }
 }
 
@@ -42,14 +42,14 @@ TEST_CASE("sums of several writers of strips and pieces are the checksums of the
     std::string file(size, '\0');
     for (char& c : file) c = static_cast<char>(random());
     const auto bytes = std::as_bytes(std::span(file));
-    ChunkSums all(size);
+    detail::ChunkSums all(size);
     // Rows of `stride` bytes, of which each of four writers has some columns.
     const std::size_t stride = 1 + random() % 3000,
                       cuts[] = {0, stride / 5, stride / 3, stride / 2, stride};
     for (int writer = 0; writer < 4; ++writer) {
-      ChunkSums own(size);
+      detail::ChunkSums own(size);
       {
-        ChunkSums::Cursor cursor(own);
+        detail::ChunkSums::Cursor cursor(own);
         for (std::size_t row = 0; row < size; row += stride) {
           const std::size_t begin = std::min(size, row + cuts[writer]),
                             end = std::min(size, row + cuts[writer + 1]);
@@ -57,10 +57,11 @@ TEST_CASE("sums of several writers of strips and pieces are the checksums of the
           cursor.add(begin, bytes.subspan(begin, end - begin));
         }
       }
-      for (std::uint64_t c = 0; c < chunks_of(size); ++c) all.combine(c, own.sum(c));
+      for (std::uint64_t c = 0; c < detail::chunks_of(size); ++c) all.combine(c, own.sum(c));
     }
-    for (std::uint64_t c = 0; c < chunks_of(size); ++c)
-      CHECK(all.crc(c) == crc32(bytes.subspan(static_cast<std::size_t>(c * kChunkBytes),
-                                              static_cast<std::size_t>(chunk_size(size, c)))));
+    for (std::uint64_t c = 0; c < detail::chunks_of(size); ++c)
+      CHECK(all.crc(c) ==
+            detail::crc32(bytes.subspan(static_cast<std::size_t>(c * detail::kChunkBytes),
+                                        static_cast<std::size_t>(detail::chunk_size(size, c)))));
   }
 }

@@ -106,7 +106,7 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   const std::filesystem::path other = folder.path / "other";
   std::filesystem::copy(checkpoint, other);
   const auto write = [&](const Manifest& manifest) {
-    std::ofstream(other / "manifest.json", std::ios::binary) << format_manifest(manifest);
+    std::ofstream(other / "manifest.json", std::ios::binary) << detail::format_manifest(manifest);
   };
   const auto refused = [&](const std::string& arguments, const std::string& what) {
     CHECK(!run("'" + other.string() + "'" + arguments));

@@ -172,7 +172,7 @@ TEST_CASE("files are plain safetensors of whole tables, cut by rows where they a
     const std::string bytes = bytes_of(checkpoint / file.name);
     REQUIRE(bytes.size() == file.bytes);
     for (std::size_t c = 0; c < file.crcs.size(); ++c)
-      CHECK(crc32(std::string_view(bytes).substr(c << 20, 1 << 20)) == file.crcs[c]);
+      CHECK(detail::crc32(std::string_view(bytes).substr(c << 20, 1 << 20)) == file.crcs[c]);
   }
 }
 
@@ -408,7 +408,7 @@ TEST_CASE("one saver at a time: others are told, and what the first writes stays
   Small model;
   {
     const FolderLock lock(folder.path);
-    std::filesystem::create_directory(folder.path / partial_checkpoint_name(1));
+    std::filesystem::create_directory(folder.path / detail::partial_checkpoint_name(1));
     run_ranks(2, [&](ThreadCommunicator& c) {
       std::vector<float> values(4);
       CheckpointContents contents;
@@ -416,7 +416,7 @@ TEST_CASE("one saver at a time: others are told, and what the first writes stays
       CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1),
                            doctest::Contains("another program or save writes"), DataError);
     });
-    CHECK(std::filesystem::exists(folder.path / partial_checkpoint_name(1)));
+    CHECK(std::filesystem::exists(folder.path / detail::partial_checkpoint_name(1)));
     model.save(folder.path, 1, {.locked = true});
   }
   model.save(folder.path, 2);
@@ -557,9 +557,9 @@ TEST_CASE("tensors without a name, and those of another type than was compared")
   // Step 2 becomes an increment of step 1, in which a tensor without a name once stood for all that
   // are no row numbers.
   const auto write = [&](std::int64_t step, const Manifest& manifest) {
-    const std::string text = format_manifest(manifest);
+    const std::string text = detail::format_manifest(manifest);
     write_bytes(folder.path / checkpoint_name(step) / "manifest.json", text);
-    return crc32(text);
+    return detail::crc32(text);
   };
   Manifest base = read_manifest(folder.path / checkpoint_name(1)).first,
            top = read_manifest(folder.path / checkpoint_name(2)).first;

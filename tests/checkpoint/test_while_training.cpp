@@ -133,7 +133,7 @@ TEST_CASE("rows are copied aside before they change, and the writer gets them as
   fill(tables, 3);
   CheckpointContents contents;
   contents.add(tables);
-  Snapshot snapshot(contents, 1 << 20);
+  detail::Snapshot snapshot(contents, 1 << 20);
   const std::vector<std::int64_t> ids{5, 7, 5, 999};
   const std::vector<float> gradient(16, 1.0f);
   for (int step = 0; step < 2; ++step) {
@@ -148,11 +148,12 @@ TEST_CASE("rows are copied aside before they change, and the writer gets them as
   std::int64_t wrong = 0;
   for (std::int64_t first = 0; first < 1000; first += 300) {
     const std::int64_t count = std::min<std::int64_t>(300, 1000 - first);
-    const std::vector<RowBlock>& blocks = snapshot(contents.rows()[0], row_bytes, first, count);
+    const std::vector<detail::RowBlock>& blocks =
+        snapshot(contents.rows()[0], row_bytes, first, count);
     for (std::int64_t r = 0; r < count; ++r)
       for (int column = 0; column < 5; ++column) {
         float x;
-        const RowBlock& block = blocks[column == 4];
+        const detail::RowBlock& block = blocks[column == 4];
         std::memcpy(&x, block.data + r * block.stride + (column == 4 ? 0 : 4 * column), 4);
         wrong += x != value<float>(3, "t", column == 4, first + r, column == 4 ? 0 : column);
       }
@@ -295,7 +296,7 @@ TEST_CASE(
   // A mark that does not fit the base is refused.
   const auto file = folder.path / checkpoint_name(2) / "manifest.json";
   const auto write = [&](const Manifest& manifest) {
-    std::ofstream(file, std::ios::binary) << format_manifest(manifest);
+    std::ofstream(file, std::ios::binary) << detail::format_manifest(manifest);
   };
   const Manifest good = read_manifest(folder.path / checkpoint_name(2)).first;
   CHECK(good.version == Manifest::kIncrements);
@@ -351,7 +352,7 @@ TEST_CASE("increments of the first version, which mark nothing, are read") {
       Manifest manifest = read_manifest(top).first;
       manifest.version = Manifest::kWhole;
       for (StoredTensor& tensor : manifest.tensors) tensor.row_numbers.clear();
-      std::ofstream(top / "manifest.json", std::ios::binary) << format_manifest(manifest);
+      std::ofstream(top / "manifest.json", std::ios::binary) << detail::format_manifest(manifest);
     }
     c.barrier();
     fill(tables, 99);

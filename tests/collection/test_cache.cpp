@@ -94,7 +94,7 @@ TEST_CASE("tables in files: what is missing or has no room is an error that name
                   "cannot make the folder of table files");
     const E first = small(c, path, 40);
     check_message([&] { small(c, path, 40); }, "is in use by another process or collection");
-    check_message([&] { DirectFile(folder.path / "large", std::size_t{1} << 50); },
+    check_message([&] { detail::DirectFile(folder.path / "large", std::size_t{1} << 50); },
                   "no room for the table file");
     CHECK(!std::filesystem::exists(folder.path / "large"));
   });

@@ -400,10 +400,10 @@ TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor re
       pipe.path.string());
   CHECK_THROWS_WITH_AS(CriteoReader{pipe.path}, text.c_str(), DataError);
   CHECK_THROWS_WITH_AS(LineIndex{pipe.path}, text.c_str(), DataError);
-  CHECK_THROWS_WITH_AS(MappedFile{pipe.path}, text.c_str(), DataError);
+  CHECK_THROWS_WITH_AS(detail::MappedFile{pipe.path}, text.c_str(), DataError);
   CHECK_THROWS_AS(CriteoReader{"/dev/zero"}, DataError);
   CHECK_THROWS_AS(LineIndex{"/dev/zero"}, DataError);
-  CHECK_THROWS_AS(MappedFile{"/dev/null"}, DataError);
+  CHECK_THROWS_AS(detail::MappedFile{"/dev/null"}, DataError);
 }
 
 TEST_CASE("passes over one file: each finds the same records, or says that the file changed") {

@@ -16,7 +16,7 @@ namespace {
 
 void check(std::string_view text) {
   try {
-    const Manifest manifest = parse_manifest(text, "fuzz");
+    const Manifest manifest = detail::parse_manifest(text, "fuzz");
     for (const StoredTensor& tensor : manifest.tensors) {
       if (tensor.rows() < 0 || tensor.row_bytes() < 0) std::abort();
       std::int64_t rows = 0;
@@ -35,10 +35,10 @@ void check(std::string_view text) {
     }
     for (const StoredFile& file : manifest.files)
       if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
-          file.crcs.size() != chunks_of(file.bytes))
+          file.crcs.size() != detail::chunks_of(file.bytes))
         std::abort();
-    const std::string written = format_manifest(manifest);
-    if (format_manifest(parse_manifest(written, "again")) != written) std::abort();
+    const std::string written = detail::format_manifest(manifest);
+    if (detail::format_manifest(detail::parse_manifest(written, "again")) != written) std::abort();
   } catch (const DataError&) {
   }
 }
@@ -50,6 +50,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(text);
   if (const std::size_t tail = text.rfind(detail::kManifestTail); tail != std::string::npos)
     check(fmt::format("{}{}{}}}\n", text.substr(0, tail), detail::kManifestTail,
-                      crc32(std::string_view(text).substr(0, tail))));
+                      detail::crc32(std::string_view(text).substr(0, tail))));
   return 0;
 }

@@ -150,10 +150,10 @@ void edit_tensor(const std::filesystem::path& checkpoint, const std::string& nam
   edit(values);
   std::memcpy(bytes.data() + (tensor.data() - view.data()), values.data(), tensor.size());
   for (std::size_t c = 0; c < file.crcs.size(); ++c)
-    file.crcs[c] =
-        crc32(view.subspan(c << 20, std::min<std::size_t>(1 << 20, bytes.size() - (c << 20))));
+    file.crcs[c] = detail::crc32(
+        view.subspan(c << 20, std::min<std::size_t>(1 << 20, bytes.size() - (c << 20))));
   write(checkpoint / file.name, bytes);
-  const std::string text = format_manifest(manifest);
+  const std::string text = detail::format_manifest(manifest);
   write(checkpoint / Manifest::kFile, {text.begin(), text.end()});
 }
 
@@ -444,7 +444,7 @@ TEST_CASE("a snapshot keeps rows that are reset while it is written") {
   Training training(folder.path / "run");
   training.step(true);
   const std::vector<float> then = training.items();
-  Snapshot snapshot(training.contents, 1 << 20);
+  detail::Snapshot snapshot(training.contents, 1 << 20);
   const std::int64_t rows[] = {3, 699, 3};
   training.embeddings.reset_rows(0, rows);
   CHECK(snapshot.rows_copied() == 2);

@@ -128,23 +128,24 @@ TEST_CASE(
 
 TEST_CASE("a file that has become shorter is an error that names it") {
   const TemporaryFolder folder;
-  const DirectFile file(folder.path / "short", 8 * DirectFile::block);
-  std::filesystem::resize_file(folder.path / "short", DirectFile::block);
-  BlockBuffer memory;
-  const FileTransfer transfer{&file, 4 * DirectFile::block, memory.resize(DirectFile::block),
-                              DirectFile::block};
+  const detail::DirectFile file(folder.path / "short", 8 * detail::DirectFile::block);
+  std::filesystem::resize_file(folder.path / "short", detail::DirectFile::block);
+  detail::BlockBuffer memory;
+  const detail::FileTransfer transfer{&file, 4 * detail::DirectFile::block,
+                                      memory.resize(detail::DirectFile::block),
+                                      detail::DirectFile::block};
   for (const unsigned depth : {0u, 4u}) {
-    TransferQueue queue(depth);
+    detail::TransferQueue queue(depth);
     on_backend::check_message([&] { queue.read({&transfer, 1}); }, "the file has become shorter");
   }
 }
 
 TEST_CASE("a clone is the file as it was, or there is none") {
   const TemporaryFolder folder;
-  constexpr std::size_t bytes = 4 * DirectFile::block;
-  DirectFile file(folder.path / "rows", bytes);
+  constexpr std::size_t bytes = 4 * detail::DirectFile::block;
+  detail::DirectFile file(folder.path / "rows", bytes);
   std::fill_n(file.view(), bytes, std::byte{1});
-  const auto as_it_was = [&](const FileClone& clone) {
+  const auto as_it_was = [&](const detail::FileClone& clone) {
     file.view()[5000] = std::byte{2};
     file.write_view();
     CHECK(std::all_of(clone.at(file.view()), clone.at(file.view() + bytes),
@@ -175,7 +176,7 @@ TEST_CASE("a file that another lets go of in a moment is waited for, even if it 
       ::close(other);
     });
     {
-      const DirectFile file(path, 4096);
+      const detail::DirectFile file(path, 4096);
       owner.join();
       CHECK(std::filesystem::file_size(path) == 4096);
     }

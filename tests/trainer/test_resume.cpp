@@ -462,9 +462,9 @@ TEST_CASE("another training's folder is refused, and so is one that another prog
   // A step beyond the training's is no step of it.
   const auto other = folder.path / checkpoint_name(999'999);
   std::filesystem::rename(folder.path / checkpoint_name(18), other);
-  Manifest manifest = parse_manifest(text_of(other / "manifest.json"), "manifest.json");
+  Manifest manifest = detail::parse_manifest(text_of(other / "manifest.json"), "manifest.json");
   manifest.step = 999'999;
-  std::ofstream(other / "manifest.json") << format_manifest(manifest);
+  std::ofstream(other / "manifest.json") << detail::format_manifest(manifest);
   fails("--resume", "is of step 999999, and this training has 18");
 }
 

@@ -19,6 +19,8 @@ namespace tessera::inline v0 {
 inline constexpr Collective kCheckpointCollectives =
     Collective::all_gather | Collective::all_to_all;
 
+namespace detail {
+
 /// Every rank's value, in rank order.
 template <Exchangeable T, class Comm>
 std::vector<T> gather_one(Comm& communicator, const T& value) {
@@ -49,6 +51,8 @@ std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
   return all;
 }
 
+}  // namespace detail
+
 /// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first
 /// such rank: nobody is left waiting, and all know what happened. Errors of the communicator go
 /// through as they are.
@@ -62,7 +66,7 @@ void on_all_ranks(Comm& communicator, Work&& work) {
   } catch (const std::exception& error) {
     own = error.what()[0] == '\0' ? "unknown error" : error.what();
   }
-  const std::vector<std::size_t> sizes = gather_one<std::size_t>(communicator, own.size());
+  const std::vector<std::size_t> sizes = detail::gather_one<std::size_t>(communicator, own.size());
   if (std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) == 0) return;
   std::string all(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}), '\0');
   communicator.all_gather(std::span<const char>(own), std::span<char>(all), sizes);

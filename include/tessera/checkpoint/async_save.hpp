@@ -37,7 +37,7 @@ class AsyncSave {
         snapshot_(save_.contents(), options.memory_bytes) {
     thread_ = std::thread([this] {
       try {
-        save_.write([this](const auto&... arguments) -> const std::vector<RowBlock>& {
+        save_.write([this](const auto&... arguments) -> const std::vector<detail::RowBlock>& {
           if (given_up_) throw DataError("the save was given up");
           return snapshot_(arguments...);
         });
@@ -60,7 +60,7 @@ class AsyncSave {
   template <class Comm>
   std::optional<CheckpointBase> poll(Comm& communicator) {
     const std::vector<std::uint8_t> done =
-        gather_one(communicator, static_cast<std::uint8_t>(written_ ? 1 : 0));
+        detail::gather_one(communicator, static_cast<std::uint8_t>(written_ ? 1 : 0));
     if (std::find(done.begin(), done.end(), 0) != done.end()) return std::nullopt;
     return finish(communicator);
   }
@@ -75,11 +75,11 @@ class AsyncSave {
     });
   }
 
-  const Snapshot& snapshot() const { return snapshot_; }
+  const detail::Snapshot& snapshot() const { return snapshot_; }
 
  private:
   Save save_;
-  Snapshot snapshot_;
+  detail::Snapshot snapshot_;
   std::atomic<bool> written_ = false, given_up_ = false;
   std::exception_ptr error_;
   std::thread thread_;

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// A file is checked in pieces of this size.
 inline constexpr std::uint64_t kChunkBytes = 1 << 20;
@@ -34,7 +34,7 @@ class ChunkSums {
   std::uint32_t sum(std::uint64_t chunk) const { return sums_[chunk]; }
   void combine(std::uint64_t chunk, std::uint32_t sum) { sums_[chunk] ^= sum; }
   std::uint32_t crc(std::uint64_t chunk) const {
-    return detail::crc_finish(sums_[chunk], chunk_size(bytes_, chunk));
+    return crc_finish(sums_[chunk], chunk_size(bytes_, chunk));
   }
 
   /// Takes bytes in, from low offsets to high. One for each run of writes; its end gives the rest
@@ -61,7 +61,7 @@ class ChunkSums {
         const std::size_t count =
             static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), end - offset));
         if (state_ != 0) state_ = zeros(state_, offset - at_);
-        state_ = detail::crc_feed(state_, bytes.first(count));
+        state_ = crc_feed(state_, bytes.first(count));
         at_ = offset += count;
         bytes = bytes.subspan(count);
         if (at_ == end) flush();
@@ -73,7 +73,7 @@ class ChunkSums {
       // at_ may be the chunk's end.
       const std::uint64_t chunk = (at_ - 1) / kChunkBytes,
                           end = std::min((chunk + 1) * kChunkBytes, sums_->bytes_);
-      sums_->sums_[chunk] ^= detail::crc_multiply(state_, detail::crc_zeros(end - at_));
+      sums_->sums_[chunk] ^= crc_multiply(state_, crc_zeros(end - at_));
       state_ = 0;
     }
 
@@ -83,10 +83,10 @@ class ChunkSums {
       if (count == 0) return state;
       if (count != gap_) {
         gap_ = count;
-        const std::uint32_t power = detail::crc_zeros(count);
+        const std::uint32_t power = crc_zeros(count);
         for (std::size_t k = 0; k < 4; ++k)
           for (std::uint32_t byte = 0; byte < 256; ++byte)
-            after_gap_[k][byte] = detail::crc_multiply(byte << (8 * k), power);
+            after_gap_[k][byte] = crc_multiply(byte << (8 * k), power);
       }
       return after_gap_[0][state & 255] ^ after_gap_[1][state >> 8 & 255] ^
              after_gap_[2][state >> 16 & 255] ^ after_gap_[3][state >> 24];
@@ -103,4 +103,4 @@ class ChunkSums {
   std::vector<std::uint32_t> sums_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -30,6 +30,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Copies bytes between the host's memory and another, and returns when they are there.
 using MemoryCopy = std::function<void(void* to, const void* from, std::size_t bytes)>;
 /// Copies some rows, `stride` bytes apart, one after another into the host's memory, and returns
@@ -66,6 +68,8 @@ struct CheckpointRows {
   std::function<std::shared_ptr<const FileClone>()> clone{};
 };
 
+}  // namespace detail
+
 /// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows
 /// of them are in memory. Saving reads from there, loading writes there; so that what was added
 /// must stay where it is. Build it once, after the model.
@@ -81,8 +85,8 @@ class CheckpointContents {
   /// own.
   template <class Collection>
   void add(Collection& collection, const std::string& prefix = "") {
-    const MemoryCopy copy = copy_of(collection.backend());
-    MemoryGather gather;
+    const detail::MemoryCopy copy = copy_of(collection.backend());
+    detail::MemoryGather gather;
     if constexpr (!std::remove_cvref_t<decltype(collection.backend())>::host_readable)
       gather = [&collection](auto... arguments) { collection.tables().fetch_rows(arguments...); };
     const auto& tables = collection.layout().tables;
@@ -105,14 +109,14 @@ class CheckpointContents {
       const bool write = !shard.replicated || shard.table % collection.layout().ranks() ==
                                                   collection.tables().routing().rank();
       const std::int64_t column = shard.rectangle.column_begin;
-      CheckpointRows rows{.row_begin = shard.rectangle.row_begin,
-                          .rows = shard.rectangle.rows(),
-                          .source = static_cast<int>(sources_.size()),
-                          .arena = shard.arena,
-                          .arena_row = shard.arena_row,
-                          .copy = shard.host_memory ? MemoryCopy{} : copy,
-                          .gather = shard.host_memory ? MemoryGather{} : gather,
-                          .clone = shard.clone};
+      detail::CheckpointRows rows{.row_begin = shard.rectangle.row_begin,
+                                  .rows = shard.rectangle.rows(),
+                                  .source = static_cast<int>(sources_.size()),
+                                  .arena = shard.arena,
+                                  .arena_row = shard.arena_row,
+                                  .copy = shard.host_memory ? detail::MemoryCopy{} : copy,
+                                  .gather = shard.host_memory ? detail::MemoryGather{} : gather,
+                                  .clone = shard.clone};
       const int t = first[static_cast<std::size_t>(shard.table)];
       with_matrix(shard.weights, [&](const auto& weights) {
         rows.parts.push_back(part(t, column, weights, write));
@@ -187,9 +191,9 @@ class CheckpointContents {
                        count = static_cast<std::int64_t>(values.size());
     require(columns >= 0 && count % width == 0,
             "checkpoint: tensor '{}': {} values are no rows of {}", name, count, columns);
-    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), {0}});
+    const int t = add_tensor({std::move(name), std::move(group), detail::tensor_type_of<T>(), {0}});
     if (columns > 0) tensors_.back().shape.push_back(columns);
-    CheckpointRows rows{.rows = count / width};
+    detail::CheckpointRows rows{.rows = count / width};
     rows.parts.push_back({t, 0, width, const_cast<std::byte*>(std::as_bytes(values).data()),
                           width * static_cast<std::int64_t>(sizeof(T))});
     ragged_.push_back(rows_.size());
@@ -214,7 +218,7 @@ class CheckpointContents {
   /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those of
   /// rank 0 count. Loading passes it over; an increment has none, as its base has it.
   void set_file(std::string name, std::string bytes) {
-    require(plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
+    require(detail::plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
                 name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),
             "checkpoint: '{}' is no name of a file beside the tensors': take letters first, then "
             "digits, '_', '-' and '.', too",
@@ -224,8 +228,8 @@ class CheckpointContents {
 
   /// Of collections' tables: the index of the weights, then of what follows their states.
   const std::map<int, int>& tables() const { return table_tensors_; }
-  const std::vector<TensorSpec>& tensors() const { return tensors_; }
-  const std::vector<CheckpointRows>& rows() const { return rows_; }
+  const std::vector<detail::TensorSpec>& tensors() const { return tensors_; }
+  const std::vector<detail::CheckpointRows>& rows() const { return rows_; }
   /// By collection: makes it tell an observer of its updates, or no longer; empty where the host
   /// cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
@@ -260,7 +264,7 @@ class CheckpointContents {
   /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them;
   /// numbers[i] are those of pieces[i], empty where another rank writes them.
   void make_sparse(const std::map<std::int32_t, std::int64_t>& totals,
-                   std::vector<CheckpointRows> pieces,
+                   std::vector<detail::CheckpointRows> pieces,
                    const std::deque<std::vector<std::int64_t>>& numbers) {
     std::map<std::int32_t, int> number_tensors;
     for (const auto& [first, total] : totals) {
@@ -273,7 +277,7 @@ class CheckpointContents {
       }
       number_tensors[first] = add_tensor({name, group, TensorType::i64, {total}});
     }
-    std::vector<CheckpointRows> rows;
+    std::vector<detail::CheckpointRows> rows;
     const auto keep = [&](std::vector<std::size_t>& indices) {
       for (std::size_t& i : indices) {
         rows.push_back(std::move(rows_[i]));
@@ -284,7 +288,7 @@ class CheckpointContents {
     keep(ragged_);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!numbers[i].empty()) {
-        CheckpointRows list{.row_begin = pieces[i].row_begin, .rows = pieces[i].rows};
+        detail::CheckpointRows list{.row_begin = pieces[i].row_begin, .rows = pieces[i].rows};
         list.parts.push_back(
             {number_tensors.at(pieces[i].parts[0].tensor), 0, 1,
              reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(numbers[i].data())),
@@ -298,7 +302,7 @@ class CheckpointContents {
   }
 
  private:
-  int add_tensor(TensorSpec tensor) {
+  int add_tensor(detail::TensorSpec tensor) {
     require(!tensor.name.empty(), "checkpoint: a tensor has no name");
     require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before",
             tensor.name);
@@ -308,17 +312,17 @@ class CheckpointContents {
 
   template <class T>
   void add_whole(std::string name, std::vector<std::int64_t> shape, std::span<T> values,
-                 std::string group, MemoryCopy copy) {
+                 std::string group, detail::MemoryCopy copy) {
     for (const std::int64_t extent : shape)
       require(extent >= 0, "checkpoint: tensor '{}' of shape {} has a negative extent", name,
               detail::shape_text(shape));
-    const int t =
-        add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
+    const int t = add_tensor(
+        {std::move(name), std::move(group), detail::tensor_type_of<T>(), std::move(shape)});
     const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
     require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
             "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name,
             detail::shape_text(stored.shape), stored.rows() * stored.columns(), values.size());
-    CheckpointRows rows{.rows = stored.rows(), .copy = std::move(copy)};
+    detail::CheckpointRows rows{.rows = stored.rows(), .copy = std::move(copy)};
     rows.parts.push_back(
         {t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
     whole_.push_back(rows_.size());
@@ -326,7 +330,7 @@ class CheckpointContents {
   }
 
   template <class Backend>
-  static MemoryCopy copy_of(const Backend& backend) {
+  static detail::MemoryCopy copy_of(const Backend& backend) {
     if constexpr (Backend::host_readable)
       return {};
     else
@@ -337,8 +341,8 @@ class CheckpointContents {
   }
 
   template <class T>
-  static CheckpointRows::Part part(int tensor, std::int64_t column_begin, MatrixView<T> view,
-                                   bool write) {
+  static detail::CheckpointRows::Part part(int tensor, std::int64_t column_begin,
+                                           MatrixView<T> view, bool write) {
     return {tensor,
             column_begin,
             view.columns,
@@ -347,8 +351,8 @@ class CheckpointContents {
             write};
   }
 
-  std::vector<TensorSpec> tensors_;
-  std::vector<CheckpointRows> rows_;
+  std::vector<detail::TensorSpec> tensors_;
+  std::vector<detail::CheckpointRows> rows_;
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
   std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
   struct Caches {

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// A tensor to be written, and the files that it goes to: tensors of one group share files.
 struct TensorSpec {
@@ -132,8 +132,8 @@ struct FilePlan {
       }
       std::map<std::string, std::string> metadata{{"format", "pt"}};
       if (parts > 1) metadata["rows"] = fmt::format("{}:{}", begin, end);
-      files.push_back({file_name(number, group, part, parts),
-                       detail::format_safetensors_header(metadata, infos), 0});
+      files.push_back(
+          {file_name(number, group, part, parts), format_safetensors_header(metadata, infos), 0});
       files.back().bytes = files.back().header.size() + at;
       for (const std::size_t t : members) pieces[t].back().offset += files.back().header.size();
     }
@@ -150,4 +150,4 @@ struct FilePlan {
   }
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -34,6 +34,8 @@ inline std::string checkpoint_name(std::int64_t step) {
   return fmt::format("step-{:012}", step);
 }
 
+namespace detail {
+
 /// The step in a folder's name; nothing if checkpoint_name does not make that name.
 inline std::optional<std::int64_t> checkpoint_step(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
@@ -52,6 +54,8 @@ inline std::string partial_checkpoint_name(std::int64_t step) {
   return std::string(kPartialPrefix) + checkpoint_name(step);
 }
 
+}  // namespace detail
+
 /// Steps of the complete checkpoints in a directory, ascending; empty if there is no such
 /// directory.
 inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory) {
@@ -59,7 +63,8 @@ inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& d
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error))
-    if (const auto step = checkpoint_step(at->path().filename().string())) steps.push_back(*step);
+    if (const auto step = detail::checkpoint_step(at->path().filename().string()))
+      steps.push_back(*step);
   require<DataError>(!error || error == std::errc::no_such_file_or_directory,
                      "cannot read the folder '{}': {}", directory.string(), error.message());
   std::sort(steps.begin(), steps.end());
@@ -86,19 +91,19 @@ inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::p
           fmt::format("'{}' holds checkpoints and is none itself: load one of them; "
                       "latest_checkpoint gives '{}'",
                       folder.string(), latest->string()));
-  const File file(path, File::Mode::read);
+  const detail::File file(path, detail::File::Mode::read);
   require<DataError>(file.size() <= Manifest::kMaxBytes,
                      "file '{}' has {} bytes: a manifest has at most {}", path.string(),
                      file.size(), Manifest::kMaxBytes);
   std::string text(file.size(), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
-  Manifest manifest = parse_manifest(text, path.string());
-  const auto named =
-      checkpoint_step((folder.has_filename() ? folder : folder.parent_path()).filename().string());
+  Manifest manifest = detail::parse_manifest(text, path.string());
+  const auto named = detail::checkpoint_step(
+      (folder.has_filename() ? folder : folder.parent_path()).filename().string());
   require<DataError>(!named || *named == manifest.step,
                      "file '{}' is of step {}, which is not that of its folder", path.string(),
                      manifest.step);
-  return {std::move(manifest), crc32(text)};
+  return {std::move(manifest), detail::crc32(text)};
 }
 
 /// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints as
@@ -109,7 +114,7 @@ class FolderLock {
   /// Throws DataError if somebody else has the lock and keeps it for 2 s: a program that was just
   /// killed may still have it for a moment.
   explicit FolderLock(const std::filesystem::path& directory)
-      : folder_(directory, File::Mode::read) {
+      : folder_(directory, detail::File::Mode::read) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::seconds(2);
     while (!folder_.try_lock()) {
@@ -122,8 +127,10 @@ class FolderLock {
   }
 
  private:
-  File folder_;
+  detail::File folder_;
 };
+
+namespace detail {
 
 /// What saves left behind that did not end.
 inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
@@ -159,6 +166,8 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
                      std::strerror(errno));
   std::filesystem::remove_all(from);
 }
+
+}  // namespace detail
 
 /// Of the checkpoints up to step `newest`, the one just saved, keeps the `keep` highest steps.
 /// Later ones, of another training, stay, and so does what increments among these all need. A

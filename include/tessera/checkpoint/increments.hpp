@@ -39,7 +39,7 @@ class ChangedRows {
   }
 
   /// Which of `rows`, counted from the first, changed, ascending. Waits for the updates so far.
-  std::vector<std::int64_t> changed(const CheckpointRows& rows) const {
+  std::vector<std::int64_t> changed(const detail::CheckpointRows& rows) const {
     return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row,
                                                                   rows.arena_row + rows.rows);
   }
@@ -161,7 +161,7 @@ CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& d
                               const SaveOptions& options = {}) {
   const detail::Increment increment = detail::make_increment(communicator, contents, changed);
   Save save(communicator, directory, increment.contents, step, options, base);
-  return save.publish(communicator, [&] { save.write(LiveRows{}); });
+  return save.publish(communicator, [&] { save.write(detail::LiveRows{}); });
 }
 /// The same of the contents of `changed` alone.
 template <Communicator<kCheckpointCollectives> Comm>

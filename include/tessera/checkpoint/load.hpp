@@ -467,7 +467,7 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
     for (const StoredTensor* source : comparison.sources)
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
-  const std::vector<std::uint64_t> crcs = gather_one(communicator, stored->crc());
+  const std::vector<std::uint64_t> crcs = detail::gather_one(communicator, stored->crc());
   on_all_ranks(communicator, [&] {
     for (const std::uint64_t crc : crcs)
       require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest",
@@ -478,7 +478,7 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
   on_all_ranks(communicator, [&] {
     contents.flush_to_write();
     detail::RowLoader loader(contents.tensors(), sources);
-    for (const CheckpointRows& rows : contents.rows()) loader.load(rows);
+    for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())
       if (const auto found = stored->manifest().numbers.find(name);
           found != stored->manifest().numbers.end())

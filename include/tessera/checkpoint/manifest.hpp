@@ -43,7 +43,7 @@ struct StoredTensor {
     return count;
   }
   std::int64_t row_bytes() const {
-    return columns() * static_cast<std::int64_t>(tensor_type_size(type));
+    return columns() * static_cast<std::int64_t>(detail::tensor_type_size(type));
   }
 };
 
@@ -264,8 +264,6 @@ class ManifestParser {
   std::map<std::string, std::size_t> names_;  ///< indices of the tensors
 };
 
-}  // namespace detail
-
 /// Throws DataError, naming `file` and the offset, for everything that a manifest must not be.
 inline Manifest parse_manifest(std::string_view text, std::string_view file) {
   return detail::ManifestParser(text, file).parse();
@@ -327,5 +325,7 @@ inline std::string format_manifest(const Manifest& m) {
   append("{}{}}}\n", detail::kManifestTail, crc);
   return out;
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

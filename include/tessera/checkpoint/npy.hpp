@@ -27,12 +27,13 @@ namespace tessera::inline v0 {
 template <Communicator<kCheckpointCollectives> Comm>
 void export_npy(Comm& communicator, const std::filesystem::path& folder,
                 const CheckpointContents& model) {
-  const CheckpointContents contents = model.for_saving(
-      communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); });
-  const FilePlan plan = FilePlan::npy(contents.tensors());
+  const CheckpointContents contents = model.for_saving(communicator.rank(), [&](std::int64_t rows) {
+    return detail::gather_one(communicator, rows);
+  });
+  const detail::FilePlan plan = detail::FilePlan::npy(contents.tensors());
   std::filesystem::path partial = folder;
   partial += ".partial";
-  RowWriter writer(partial, contents.tensors(), plan);
+  detail::RowWriter writer(partial, contents.tensors(), plan);
   on_all_ranks(communicator, [&] {
     if (communicator.rank() != 0) return;
     require<DataError>(!std::filesystem::exists(folder), "export_npy: '{}' is there already",
@@ -40,16 +41,18 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
     std::filesystem::remove_all(partial);
     std::filesystem::create_directories(partial);
     for (std::size_t f = 0; f < plan.files.size(); ++f) {
-      File(partial / plan.files[f].name, File::Mode::create).reserve(plan.files[f].bytes);
+      detail::File(partial / plan.files[f].name, detail::File::Mode::create)
+          .reserve(plan.files[f].bytes);
       writer.write_header(f);
     }
   });
   on_all_ranks(communicator, [&] {
-    for (const CheckpointRows& rows : contents.rows()) writer.write(rows, LiveRows{});
+    for (const detail::CheckpointRows& rows : contents.rows())
+      writer.write(rows, detail::LiveRows{});
     writer.sync();
   });
   on_all_ranks(communicator, [&] {
-    if (communicator.rank() == 0) replace_folder(partial, folder);
+    if (communicator.rank() == 0) detail::replace_folder(partial, folder);
   });
 }
 
@@ -60,18 +63,18 @@ template <Communicator<kCheckpointCollectives> Comm>
 int import_npy(Comm& communicator, const std::filesystem::path& folder,
                const CheckpointContents& model) {
   int found = 0;
-  std::vector<NpyHeader> headers(model.tensors().size());
+  std::vector<detail::NpyHeader> headers(model.tensors().size());
   std::vector<std::filesystem::path> paths(model.tensors().size());
   on_all_ranks(communicator, [&] {
     for (std::size_t t = 0; t < paths.size(); ++t) {
-      const TensorSpec& tensor = model.tensors()[t];
-      const std::filesystem::path path = folder / (plain_file_name(tensor.name) + ".npy");
+      const detail::TensorSpec& tensor = model.tensors()[t];
+      const std::filesystem::path path = folder / (detail::plain_file_name(tensor.name) + ".npy");
       if (model.ragged(t) || !std::filesystem::exists(path)) continue;
-      const File file(path, File::Mode::read);
+      const detail::File file(path, detail::File::Mode::read);
       std::vector<std::byte> begin(
           static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 1 << 16)));
       file.read_at(0, begin);
-      headers[t] = parse_npy_header(begin, file.size(), file.name());
+      headers[t] = detail::parse_npy_header(begin, file.size(), file.name());
       require<DataError>(
           headers[t].shape == tensor.shape && detail::convertible(headers[t].type, tensor.type),
           "file '{}' is {} {}, '{}' in the model {} {}", file.name(),
@@ -85,16 +88,16 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
   });
   on_all_ranks(communicator, [&] {
     std::vector<std::byte> block;
-    for (const CheckpointRows& rows : model.rows())
-      for (const CheckpointRows::Part& part : rows.parts) {
+    for (const detail::CheckpointRows& rows : model.rows())
+      for (const detail::CheckpointRows::Part& part : rows.parts) {
         const std::size_t t = static_cast<std::size_t>(part.tensor);
         if (paths[t].empty()) continue;
-        const TensorSpec& tensor = model.tensors()[t];
+        const detail::TensorSpec& tensor = model.tensors()[t];
         const StoredTensor stored{tensor.name, headers[t].type, tensor.shape};
         const std::int64_t row_bytes = stored.row_bytes(),
                            step = std::max<std::int64_t>(
                                1, (1 << 20) / std::max<std::int64_t>(row_bytes, 1));
-        const File file(paths[t], File::Mode::read);
+        const detail::File file(paths[t], detail::File::Mode::read);
         for (std::int64_t first = 0; first < rows.rows; first += step) {
           const std::int64_t count = std::min(step, rows.rows - first);
           block.resize(static_cast<std::size_t>(count * row_bytes));
@@ -102,7 +105,7 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
                            static_cast<std::uint64_t>((rows.row_begin + first) * row_bytes),
                        block);
           const std::int64_t skipped =
-              part.column_begin * static_cast<std::int64_t>(tensor_type_size(stored.type));
+              part.column_begin * static_cast<std::int64_t>(detail::tensor_type_size(stored.type));
           for (std::int64_t r = 0; r < count; ++r)
             detail::convert_elements(block.data() + r * row_bytes + skipped, stored.type,
                                      part.data + (first + r) * part.stride, tensor.type,

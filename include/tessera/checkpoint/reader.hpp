@@ -31,7 +31,7 @@ class CheckpointReader {
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
     std::tie(manifest_, crc_) = read_manifest(folder_);
     for (const StoredFile& file : manifest_.files)
-      chunks_.push_back(chunks() + chunks_of(file.bytes));
+      chunks_.push_back(chunks() + detail::chunks_of(file.bytes));
   }
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -54,16 +54,16 @@ class CheckpointReader {
   /// Reads chunks [begin, end) of all files, and the places of tensors in the files that these
   /// belong to. Throws DataError unless they are what was written.
   void verify(std::uint64_t begin, std::uint64_t end) {
-    std::vector<std::byte> chunk(kChunkBytes);
+    std::vector<std::byte> chunk(detail::kChunkBytes);
     for (std::size_t f = 0; f < chunks_.size(); ++f) {
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
       if (chunks_[f] <= begin || first >= end) continue;
       const StoredFile& stored = manifest_.files[f];
-      const File& file = open(f);
+      const detail::File& file = open(f);
       for (std::uint64_t c = std::max(begin, first); c < std::min(end, chunks_[f]); ++c) {
         const std::uint64_t at = c - first;
-        const std::span<std::byte> bytes(chunk.data(), chunk_size(stored.bytes, at));
-        file.read_at(at * kChunkBytes, bytes);
+        const std::span<std::byte> bytes(chunk.data(), detail::chunk_size(stored.bytes, at));
+        file.read_at(at * detail::kChunkBytes, bytes);
         check_chunk(f, at, bytes);
       }
     }
@@ -95,9 +95,10 @@ class CheckpointReader {
   template <class T>
   std::vector<T> read(std::string_view name) {
     const StoredTensor& t = tensor(name);
-    require<DataError>(t.type == tensor_type_of<T>(),
+    require<DataError>(t.type == detail::tensor_type_of<T>(),
                        "checkpoint '{}', tensor '{}': holds {}, asked for {}", folder_.string(),
-                       name, tensor_type_name(t.type), tensor_type_name(tensor_type_of<T>()));
+                       name, tensor_type_name(t.type),
+                       tensor_type_name(detail::tensor_type_of<T>()));
     for (const TensorPiece& piece : t.pieces) {
       const std::size_t f = static_cast<std::size_t>(piece.file);
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
@@ -106,7 +107,8 @@ class CheckpointReader {
         const std::uint64_t end =
             offset + static_cast<std::uint64_t>((piece.row_end - piece.row_begin) * t.row_bytes());
         verify(first, first + 1);  // the header
-        verify(first + offset / kChunkBytes, first + (end + kChunkBytes - 1) / kChunkBytes);
+        verify(first + offset / detail::kChunkBytes,
+               first + (end + detail::kChunkBytes - 1) / detail::kChunkBytes);
       }
     }
     std::vector<T> values(static_cast<std::size_t>(t.rows() * t.columns()));
@@ -142,19 +144,20 @@ class CheckpointReader {
 
   void check_chunk(std::size_t f, std::uint64_t chunk, std::span<const std::byte> bytes) const {
     const StoredFile& stored = manifest_.files[f];
-    require<DataError>(crc32(bytes) == stored.crcs[chunk],
+    require<DataError>(detail::crc32(bytes) == stored.crcs[chunk],
                        "file '{}': the checksum of bytes {}..{} is not the manifest's: the file "
                        "was changed or damaged",
-                       (folder_ / stored.name).string(), chunk * kChunkBytes,
-                       chunk * kChunkBytes + bytes.size());
+                       (folder_ / stored.name).string(), chunk * detail::kChunkBytes,
+                       chunk * detail::kChunkBytes + bytes.size());
   }
 
-  const File& open(std::size_t f) {
+  const detail::File& open(std::size_t f) {
     if (const auto found = files_.find(f); found != files_.end()) return found->second;
     if (files_.size() >= kOpenFiles) files_.clear();
     const StoredFile& stored = manifest_.files[f];
-    const File& file =
-        files_.emplace(f, File(folder_ / stored.name, File::Mode::read)).first->second;
+    const detail::File& file =
+        files_.emplace(f, detail::File(folder_ / stored.name, detail::File::Mode::read))
+            .first->second;
     const std::uint64_t size = file.size();
     require<DataError>(size == stored.bytes,
                        "file '{}' has {} bytes, the manifest says {}: it was truncated or changed",
@@ -186,7 +189,7 @@ class CheckpointReader {
   Manifest manifest_;
   std::uint32_t crc_ = 0;
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
-  std::map<std::size_t, File> files_;
+  std::map<std::size_t, detail::File> files_;
   std::map<const TensorPiece*, std::uint64_t> places_;
 };
 

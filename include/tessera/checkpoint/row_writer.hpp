@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Where a block of rows of one part lies in memory.
 struct RowBlock {
@@ -89,8 +89,6 @@ class LiveRows {
   std::vector<std::byte> memory_;
 };
 
-namespace detail {
-
 /// Whether one of `count` elements is NaN or infinite.
 inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t count) {
   const auto any = [&]<std::unsigned_integral Bits>(Bits exponent) {
@@ -115,8 +113,6 @@ inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t c
       return false;
   }
 }
-
-}  // namespace detail
 
 /// Writes this rank's rows into the files of a checkpoint and sums them up. Extra memory: about two
 /// blocks of 1 MiB, and 4 bytes for each MiB of the files that this rank writes to.
@@ -219,9 +215,9 @@ class RowWriter {
     const StoredTensor stored{tensor.name, tensor.type, tensor.shape};
     if (bytes == 0) return;
     for (std::int64_t r = 0; finite_ && r < count; ++r)
-      require<DataError>(
-          !detail::any_nonfinite(block.data + r * block.stride, tensor.type, part.columns),
-          "checkpoint: '{}' holds values that are NaN or infinite: it is not saved", tensor.name);
+      require<DataError>(!any_nonfinite(block.data + r * block.stride, tensor.type, part.columns),
+                         "checkpoint: '{}' holds values that are NaN or infinite: it is not saved",
+                         tensor.name);
     for (const FilePlan::Piece& piece : plan_.pieces[static_cast<std::size_t>(part.tensor)]) {
       const std::int64_t begin = std::max(row, piece.row_begin),
                          end = std::min(row + count, piece.row_end);
@@ -281,4 +277,4 @@ class RowWriter {
   std::vector<std::byte> dense_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

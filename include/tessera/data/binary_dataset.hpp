@@ -97,7 +97,7 @@ class BinaryDataset {
       Column column;
       column.type = spec.feature(features[0]).type;
       column.path = (folder / chunk.files[0]).string();
-      column.file = MappedFile(column.path);
+      column.file = detail::MappedFile(column.path);
       column.data = column.file.bytes().data();
       const std::size_t bytes = column.file.bytes().size(),
                         record = features.size() * static_cast<std::size_t>(size_of(column.type)) *
@@ -170,7 +170,7 @@ class BinaryDataset {
   struct Column {
     std::string path;
     DatasetType type = DatasetType::boolean;
-    MappedFile file;
+    detail::MappedFile file;
     const std::byte* data = nullptr;
   };
 

@@ -101,7 +101,7 @@ class ExternalSort {
   std::size_t capacity_;
   Less less_;
   std::vector<Record> records_;
-  std::optional<TemporaryFile> file_;
+  std::optional<detail::TemporaryFile> file_;
   std::vector<Run> runs_;
 };
 

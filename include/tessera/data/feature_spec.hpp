@@ -291,7 +291,7 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
                        "folder '{}' has no feature_spec.yaml", path.string());
     path /= "feature_spec.yaml";
   }
-  const MappedFile file(path);
+  const detail::MappedFile file(path);
   return parse_feature_spec(
       {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
 }

@@ -278,7 +278,7 @@ class HistoryReader {
   std::vector<std::string> user_keys_, item_keys_;
   std::vector<std::int32_t> item_of_;  ///< the number of an item, of that as it first appeared
   std::vector<HistoryEvent> events_;   ///< where they fit
-  std::optional<TemporaryFile> sorted_;
+  std::optional<detail::TemporaryFile> sorted_;
   std::span<const HistoryEvent> mapped_;  ///< of sorted_
   std::vector<std::int64_t> offsets_;
   std::uint64_t checksum_ = 0;

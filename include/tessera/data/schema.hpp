@@ -308,7 +308,7 @@ inline Schema parse_schema(std::string_view text, std::string name) {
 
 /// Reads a schema from a file. Throws DataError.
 inline Schema read_schema(const std::filesystem::path& path) {
-  const MappedFile file(path);
+  const detail::MappedFile file(path);
   return parse_schema({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
                       path.string());
 }

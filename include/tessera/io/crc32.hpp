@@ -9,9 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 stands for x^0.
 inline constexpr std::uint32_t kCrcPolynomial = 0xedb88320u;
@@ -78,12 +76,10 @@ constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) {
   return ~(sum ^ crc_multiply(~0u, crc_zeros(bytes)));
 }
 
-}  // namespace detail
-
 /// CRC-32 as zlib's crc32() gives it. `before`: that of the bytes before these.
 inline std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0) {
-  return ~detail::crc_feed(~before, bytes);
+  return ~crc_feed(~before, bytes);
 }
 inline std::uint32_t crc32(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

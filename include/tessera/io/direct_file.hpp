@@ -27,7 +27,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// A DirectFile as it was at some moment, as memory.
 class FileClone {
@@ -48,14 +48,11 @@ class FileClone {
   std::size_t bytes_;
 };
 
-namespace detail {
 /// Makes a file of another's blocks, which stay as they are here when they are changed there. Not 0:
 /// the file system cannot do that. Tests put another way in its place.
 inline int (*share_blocks)(int to, int from) = [](int to, int from) {
   return ::ioctl(to, FICLONE, from);
 };
-}  // namespace detail
-
 /// A new file of a fixed size, past the page cache where the file system can do that. All its bytes
 /// have a place on the disk from the start, so that no later write finds the disk full. It belongs
 /// to this process alone and is removed when it is closed. Move-only.
@@ -128,7 +125,7 @@ class DirectFile {
         ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (copy < 0) return nullptr;
     void* memory = MAP_FAILED;
-    if (detail::share_blocks(copy, descriptor_) == 0)
+    if (share_blocks(copy, descriptor_) == 0)
       memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, copy, 0);
     ::close(copy);
     if (memory == MAP_FAILED) return nullptr;
@@ -214,4 +211,4 @@ class BlockBuffer {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// What stands before the values of a .npy file (NumPy Enhancement Proposal 1): element type,
 /// shape, where the values begin.
@@ -25,8 +25,6 @@ struct NpyHeader {
   std::vector<std::int64_t> shape;
   std::uint64_t data_offset = 0;
 };
-
-namespace detail {
 
 /// NumPy has no bfloat16: two bytes of anything stand for it.
 inline constexpr std::pair<TensorType, std::string_view> kNpyTypes[] = {
@@ -135,8 +133,6 @@ class NpyHeaderParser {
   std::size_t at_ = 0;
 };
 
-}  // namespace detail
-
 /// Reads the header of a .npy file, versions 1 to 3, from its first bytes; `file_bytes` is the size
 /// of all of it. Throws DataError where it is none, or where the file does not hold exactly what it
 /// says.
@@ -155,7 +151,7 @@ inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_
   require<DataError>(length <= text.size() - before,
                      "file '{}', offset 8: the header is longer than the file, or than 64 KiB",
                      file);
-  NpyHeader header = detail::NpyHeaderParser(text.substr(before, length), file, before).parse();
+  NpyHeader header = NpyHeaderParser(text.substr(before, length), file, before).parse();
   header.data_offset = before + length;
   std::uint64_t bytes = tensor_type_size(header.type);
   bool overflow = false;
@@ -165,7 +161,7 @@ inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_
       !overflow && file_bytes >= header.data_offset && bytes == file_bytes - header.data_offset,
       "file '{}', offset {}: {} of shape {} does not fill the rest of {} bytes; is the file "
       "truncated?",
-      file, header.data_offset, tensor_type_name(header.type), detail::shape_text(header.shape),
+      file, header.data_offset, tensor_type_name(header.type), shape_text(header.shape),
       file_bytes - std::min(file_bytes, header.data_offset));
   return header;
 }
@@ -173,7 +169,7 @@ inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_
 /// The first bytes of a .npy file, a multiple of 64.
 inline std::string format_npy_header(TensorType type, std::span<const std::int64_t> shape) {
   std::string_view descr;
-  for (const auto& [known, text] : detail::kNpyTypes)
+  for (const auto& [known, text] : kNpyTypes)
     if (known == type) descr = text;
   std::string extents;
   for (const std::int64_t extent : shape) extents += fmt::format("{}, ", extent);
@@ -189,4 +185,4 @@ inline std::string format_npy_header(TensorType type, std::span<const std::int64
   return header + text;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

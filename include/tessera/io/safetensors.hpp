@@ -25,6 +25,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// The safetensors type of a C++ element type: float F32, Half F16, BFloat16 BF16, double F64,
 /// int64 I64, int32 I32, uint8 U8, bool BOOL.
 template <class T>
@@ -50,6 +52,8 @@ constexpr TensorType tensor_type_of() {
     return TensorType::boolean;
   }
 }
+
+}  // namespace detail
 
 /// Reads a safetensors file: the header at once, tensors on demand from a memory map.
 /// The header is checked wholly on opening: every fault is a DataError that names the file, the
@@ -98,9 +102,9 @@ class SafetensorsReader {
   template <class T>
   std::vector<T> read(std::string_view tensor) const {
     const TensorInfo& t = info(tensor);
-    require<DataError>(t.type == tensor_type_of<T>(),
+    require<DataError>(t.type == detail::tensor_type_of<T>(),
                        "file '{}', tensor '{}': holds {}, asked for {}", name_, tensor,
-                       tensor_type_name(t.type), tensor_type_name(tensor_type_of<T>()));
+                       tensor_type_name(t.type), tensor_type_name(detail::tensor_type_of<T>()));
     const std::span<const std::byte> raw = bytes(tensor);
     if constexpr (std::is_same_v<T, bool>) {
       std::vector<bool> values(raw.size());
@@ -128,10 +132,10 @@ class SafetensorsReader {
   }
 
   std::string name_;
-  MappedFile file_;
+  detail::MappedFile file_;
   std::span<const std::byte> bytes_;
   std::span<const std::byte> data_;
-  SafetensorsHeader header_;
+  detail::SafetensorsHeader header_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 
@@ -150,7 +154,8 @@ class SafetensorsWriter {
   template <class T>
   void add(std::string name, std::vector<std::int64_t> shape, std::span<const T> values) {
     static_assert(sizeof(T) == 1 || !std::is_same_v<T, bool>, "BOOL is one byte");
-    add_bytes(std::move(name), tensor_type_of<T>(), std::move(shape), std::as_bytes(values));
+    add_bytes(std::move(name), detail::tensor_type_of<T>(), std::move(shape),
+              std::as_bytes(values));
   }
 
   void add_bytes(std::string name, TensorType type, std::vector<std::int64_t> shape,
@@ -158,7 +163,7 @@ class SafetensorsWriter {
     require(name != "__metadata__",
             "safetensors: '__metadata__' is not a tensor name; use set_metadata");
     require(names_.emplace(name, 0).second, "safetensors: tensor '{}' was added before", name);
-    std::uint64_t size = tensor_type_size(type);
+    std::uint64_t size = detail::tensor_type_size(type);
     for (const std::int64_t extent : shape)
       require(
           extent >= 0 && !__builtin_mul_overflow(size, static_cast<std::uint64_t>(extent), &size),
@@ -172,7 +177,7 @@ class SafetensorsWriter {
   /// Writes the file. Throws DataError, naming the file, if it can't be written.
   void write(const std::filesystem::path& path) {
     std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-      return tensor_type_size(a.info.type) > tensor_type_size(b.info.type);
+      return detail::tensor_type_size(a.info.type) > detail::tensor_type_size(b.info.type);
     });
     const std::string header = detail::format_safetensors_header(metadata_, place());
     std::filesystem::path partial = path;

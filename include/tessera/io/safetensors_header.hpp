@@ -46,6 +46,8 @@ inline constexpr std::array<TensorTypeFacts, 8> kTensorTypes = {{{"F32", 4},
 constexpr std::string_view tensor_type_name(TensorType type) {
   return detail::kTensorTypes[static_cast<std::size_t>(type)].name;
 }
+namespace detail {
+
 /// Bytes per element.
 constexpr std::uint64_t tensor_type_size(TensorType type) {
   return detail::kTensorTypes[static_cast<std::size_t>(type)].size;
@@ -59,8 +61,10 @@ inline std::optional<TensorType> find_tensor_type(std::string_view name) {
   return static_cast<TensorType>(known - detail::kTensorTypes.begin());
 }
 
+}  // namespace detail
+
 static_assert(tensor_type_name(TensorType::boolean) == "BOOL" &&
-              tensor_type_size(TensorType::f64) == 8);
+              detail::tensor_type_size(TensorType::f64) == 8);
 
 /// One tensor of a file: its bytes are [begin, end) of the data that follows the header.
 struct TensorInfo {
@@ -71,9 +75,11 @@ struct TensorInfo {
   std::uint64_t end = 0;
 
   std::int64_t elements() const {
-    return static_cast<std::int64_t>((end - begin) / tensor_type_size(type));
+    return static_cast<std::int64_t>((end - begin) / detail::tensor_type_size(type));
   }
 };
+
+namespace detail {
 
 /// What a header says: texts, and tensors in the order of their data, which begins `data_offset`
 /// bytes into the file.
@@ -82,8 +88,6 @@ struct SafetensorsHeader {
   std::vector<TensorInfo> tensors;
   std::uint64_t data_offset = 0;
 };
-
-namespace detail {
 
 /// Reads the one JSON shape that a safetensors header may have: an object of tensor objects and of
 /// one object of texts.

@@ -18,7 +18,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// A file without a name in a folder: gone when it is destroyed, or the process ends, however that
 /// ends. Bytes are added at the end and read anywhere. Throws DataError, naming the folder, where
@@ -95,4 +95,4 @@ class TemporaryFile {
   void* mapped_ = nullptr;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -19,7 +19,7 @@
 #include <liburing.h>
 #endif
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Blocks between memory and a file.
 struct FileTransfer {
@@ -132,4 +132,4 @@ class TransferQueue {
   bool ring_ = false;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

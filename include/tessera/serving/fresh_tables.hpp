@@ -74,7 +74,7 @@ inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
     if (!there()) freeze_checkpoint(whole.folder(), file, options.freeze);
     for (const auto& entry : std::filesystem::directory_iterator(options.files))
       if (entry.path() != file && entry.path().extension() == ".frozen" &&
-          checkpoint_step(entry.path().stem().string()))
+          detail::checkpoint_step(entry.path().stem().string()))
         std::filesystem::remove(entry.path());
   }
   const FrozenTables tables(file);

@@ -200,12 +200,12 @@ class FrozenTables {
         detail::with_row_type(table.format, [](auto row) { return decltype(row)::type; });
     const auto bytes = static_cast<std::int64_t>(row_bytes(table.format, table.width));
     if (info.type != type || info.shape.size() != 2 || info.shape[0] < 1 ||
-        info.shape[1] * static_cast<std::int64_t>(tensor_type_size(type)) != bytes)
+        info.shape[1] * static_cast<std::int64_t>(detail::tensor_type_size(type)) != bytes)
       throw DataError(fault(fmt::format("{} {} is not its rows in {}", tensor_type_name(info.type),
                                         detail::shape_text(info.shape), words)));
     table.rows = info.shape[0];
     table.data = file_->bytes(info.name).data();
-    if (reinterpret_cast<std::uintptr_t>(table.data) % tensor_type_size(type) != 0)
+    if (reinterpret_cast<std::uintptr_t>(table.data) % detail::tensor_type_size(type) != 0)
       throw DataError(fault("its elements are not aligned"));
     tables_.push_back(std::move(table));
   }
@@ -248,7 +248,7 @@ class FrozenTables {
       std::uint32_t expected = 0;
       std::memcpy(&expected, sums.data() + at, sizeof(expected));
       at += sizeof(expected);
-      require<DataError>(crc32(file_->bytes(info.name)) == expected,
+      require<DataError>(detail::crc32(file_->bytes(info.name)) == expected,
                          "file '{}', table '{}': its bytes do not have the checksum that was "
                          "written: the file is damaged",
                          file_->name(), info.name);

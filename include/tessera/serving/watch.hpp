@@ -105,7 +105,7 @@ class CheckpointWatch {
     if (seen == seen_) return std::nullopt;
     take_(*latest);
     seen_ = std::move(seen);
-    return checkpoint_step(latest->filename().string());
+    return detail::checkpoint_step(latest->filename().string());
   }
 
   std::filesystem::path folder_;

@@ -177,7 +177,7 @@ class RowCache {
                   : host_data_[field] + first * format_.fields[field].bytes;
   }
   /// The file of the shard of an arena row as it is now, after a flush; null: see DirectFile.
-  std::shared_ptr<const FileClone> clone(std::int64_t row) {
+  std::shared_ptr<const detail::FileClone> clone(std::int64_t row) {
     const std::lock_guard moving(moving_);
     return files_ ? files_->clone(row) : nullptr;
   }

@@ -105,7 +105,7 @@ class TableStore {
   TensorType element_type(int table) const {
     TensorType type{};
     Elements::with(group_of(table),
-                   [&]<class E>(std::type_identity<E>) { type = tensor_type_of<E>(); });
+                   [&]<class E>(std::type_identity<E>) { type = detail::tensor_type_of<E>(); });
     return type;
   }
   /// One optimizer state of a table.
@@ -115,7 +115,8 @@ class TableStore {
     TensorType type = TensorType::f32;
 
     std::int64_t bytes(std::int64_t rows, std::int64_t width) const {
-      return static_cast<std::int64_t>(tensor_type_size(type)) * rows * (per_row ? 1 : width);
+      return static_cast<std::int64_t>(detail::tensor_type_size(type)) * rows *
+             (per_row ? 1 : width);
     }
   };
   /// Those that a table has, those of elements first.
@@ -159,7 +160,7 @@ class TableStore {
     /// in memory that the host reads and writes, and the backend does not: a file's
     bool host_memory = false;
     /// of these: RowCache::clone
-    std::function<std::shared_ptr<const FileClone>()> clone{};
+    std::function<std::shared_ptr<const detail::FileClone>()> clone{};
     /// [rows, width]; an AnyMatrix where training groups differ in their element types
     typename Elements::Matrix weights{};
     /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
@@ -332,9 +333,9 @@ class TableStore {
       using O = typename Groups::template optimizer<i()>;
       if constexpr (O::element_states + O::row_states > 0)
         for (int k = 0; k < O::element_states + O::row_states; ++k)
-          states.push_back(
-              {O::state_names[k], k >= O::element_states,
-               k >= O::element_states ? TensorType::f32 : tensor_type_of<StateElement<O>>()});
+          states.push_back({O::state_names[k], k >= O::element_states,
+                            k >= O::element_states ? TensorType::f32
+                                                   : detail::tensor_type_of<StateElement<O>>()});
     });
     return states;
   }
@@ -451,14 +452,14 @@ class TableStore {
       initialize(plan, element, resting_.back(), 0, plan.rows, 0, initializer);
       return cache.in_memory(resting_.back().fields());
     }
-    detail::add_files(
-        cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(), cache.format(),
-        [&](const Shard& shard) {
-          std::vector<std::string> fields{std::string(tensor_type_name(tensor_type_of<E>()))};
-          for (const StateShape& state : states_of_group(group_of(shard.table)))
-            fields.emplace_back(state.name);
-          return fields;
-        });
+    detail::add_files(cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(),
+                      cache.format(), [&](const Shard& shard) {
+                        std::vector<std::string> fields{
+                            std::string(tensor_type_name(detail::tensor_type_of<E>()))};
+                        for (const StateShape& state : states_of_group(group_of(shard.table)))
+                          fields.emplace_back(state.name);
+                        return fields;
+                      });
     cache.fill_all(plan.rows, [&](std::int64_t first, std::int64_t count) {
       initialize(plan, element, slots, first, first + count, 0, initializer);
     });

@@ -48,10 +48,6 @@ struct GroupTables {
   }
 };
 
-}  // namespace detail
-
-namespace detail {
-
 template <class P>
 concept StoragePolicy = requires { typename P::element; };
 template <class P>
