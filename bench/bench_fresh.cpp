@@ -42,7 +42,7 @@ void overlay(benchmark::State& state, std::int64_t bag, int percent) {
   std::vector<std::int64_t> numbers, offsets;
   for (std::int64_t r = 0; r < table_rows; ++r)
     if (static_cast<int>(random_word(7, r) % 100) < percent) numbers.push_back(r);
-  RowOverlay changed(table_rows, numbers, row_bytes);
+  detail::RowOverlay changed(table_rows, numbers, row_bytes);
   std::fill_n(changed.data(), changed.rows() * row_bytes, std::byte{0x3c});
   for (std::int64_t b = 0; b <= bags; ++b) offsets.push_back(b * bag);
   const std::int64_t entries = bags * bag, batches = std::max<std::int64_t>(2, 4'000'000 / entries);

@@ -49,7 +49,7 @@ void lookup(benchmark::State& state, Shape shape) {
     lists.offsets = shape.bag == 1 ? nullptr : offsets.data();
     lists.bags = bags;
     const std::int64_t parts = 4 * shape.threads;
-    parallel_for(shape.threads, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(shape.threads, parts, [&](std::int64_t part, int) {
       detail::pool_rows<Row, false>(
           detail::RowsInOrder{reinterpret_cast<const std::byte*>(rows.data()), row_bytes}, Width,
           lists, bags * part / parts, bags * (part + 1) / parts, output.data(), Width);

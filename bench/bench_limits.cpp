@@ -27,7 +27,7 @@ void copy(benchmark::State& state, int threads) {
   const HugeArray<float> from(floats), to(floats);
   for (auto _ : state)
     state.SetIterationTime(seconds([&] {
-      parallel_for(threads, threads, [&](std::int64_t part, int) {
+      detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
         const std::int64_t first = floats * part / threads, last = floats * (part + 1) / threads;
         std::memcpy(to.data() + first, from.data() + first,
                     static_cast<std::size_t>(last - first) * sizeof(float));

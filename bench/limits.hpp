@@ -81,7 +81,7 @@ void gather(int threads, const char* table, std::span<const Id> ids, std::int64_
   const std::int64_t bags = std::ssize(ids) / bag;
   const std::int64_t parts = threads == 1 ? 1 : threads * 4;
   constexpr int row_floats = RowBytes / 4;
-  parallel_for(threads, parts, [&](std::int64_t part, int) {
+  detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
     const std::int64_t first = bags * part / parts, last = bags * (part + 1) / parts;
     const std::int64_t stop = std::ssize(ids);
     for (std::int64_t i = first * bag; i < std::min(first * bag + distance, stop); ++i)
@@ -107,7 +107,7 @@ void gather_modify_write(int threads, const std::array<char*, ElementArrays>& ta
                          const std::array<float*, RowArrays>& row_arrays, std::span<const Id> ids,
                          int distance) {
   const std::int64_t parts = threads == 1 ? 1 : threads * 4;
-  parallel_for(threads, parts, [&](std::int64_t part, int) {
+  detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
     const std::int64_t first = std::ssize(ids) * part / parts,
                        last = std::ssize(ids) * (part + 1) / parts;
     const auto ask = [&](std::int64_t i) {
@@ -136,7 +136,7 @@ void gather_modify_write(int threads, const std::array<char*, ElementArrays>& ta
 inline float read_stream(int threads, std::span<const float> values) {
   const std::int64_t parts = threads == 1 ? 1 : threads * 4;
   std::array<float, 256> sums{};
-  parallel_for(threads, parts, [&](std::int64_t part, int) {
+  detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
     const std::int64_t first = std::ssize(values) / 64 * part / parts * 64,
                        last = std::ssize(values) / 64 * (part + 1) / parts * 64;
     detail::RowSum<64> sum;
@@ -156,7 +156,7 @@ inline void multiply_add(int threads, double operations) {
   constexpr int lanes = detail::native_lanes, chains = 12;
   const auto rounds = static_cast<std::int64_t>(operations / (2.0 * lanes * chains * threads)) + 1;
   std::array<float, 256> results{};
-  parallel_for(threads, threads, [&](std::int64_t part, int) {
+  detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
     const auto factor = detail::broadcast<lanes>(0.999f), term = detail::broadcast<lanes>(0.001f);
     std::array<detail::Vector<float, lanes>, chains> sums;
     detail::unrolled<chains>(

@@ -96,7 +96,7 @@ class FrozenCase : public Case {
                             .offsets = table_.bag == 1 ? nullptr : offsets_.data(),
                             .bags = table_.batch};
     const std::int64_t parts = table_.threads == 1 ? 1 : 4 * table_.threads;
-    parallel_for(static_cast<int>(table_.threads), parts, [&](std::int64_t part, int) {
+    detail::parallel_for(static_cast<int>(table_.threads), parts, [&](std::int64_t part, int) {
       detail::pool_rows<Row, false>(
           detail::RowsInOrder{reinterpret_cast<const std::byte*>(table_.weights), kBytes}, Width,
           bags, bags.bags * part / parts, bags.bags * (part + 1) / parts, table_.output, Width);

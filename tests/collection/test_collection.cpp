@@ -113,7 +113,7 @@ TEST_CASE("fits: known while compiling") {
                                          RowWiseAdagrad, Host, ThreadCommunicator>;
   static_assert(fits<Embeddings, Cluster{.ranks = 8, .memory_per_rank = 80_GiB}>);
   constexpr PlanFault fault =
-      check_memory(Embeddings::plan::layout({4}), Embeddings::memory_cost, 80_GiB);
+      detail::check_memory(Embeddings::plan::layout({4}), Embeddings::memory_cost, 80_GiB);
   static_assert(fault.kind == PlanFault::Kind::does_not_fit);
   CHECK(std::string(fault.name) == "q");
 }

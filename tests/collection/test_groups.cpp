@@ -231,8 +231,9 @@ TEST_CASE("training groups: element types of a group's own, and checkpoints betw
   // wide and country with z and n in 16 bits; item in 16 bits with a sum a row of each half;
   // pretrained alone
   constexpr std::int64_t needed = 8 * 109 + 2 * 50 * 8 + 4 * 2 * 50 + 2 * 40 * 4;
-  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed).ok());
-  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed - 1).found == needed);
+  CHECK(detail::check_memory(Model::layout({1}), Mixed::memory_costs(), needed).ok());
+  CHECK(detail::check_memory(Model::layout({1}), Mixed::memory_costs(), needed - 1).found ==
+        needed);
   SelfCommunicator self;
   Mixed mixed(self, Host{}, {});
   CHECK(mixed.tables().element_type(0) == TensorType::f32);
@@ -291,8 +292,9 @@ TEST_CASE("training groups: every table costs what its optimizer keeps") {
   // wide 100 and country 9 rows of width 1 with z and n; item 50 x 8 and a sum a row of each half;
   // pretrained 40 x 4 alone
   constexpr std::int64_t needed = 12 * 109 + 4 * (50 * 8 + 2 * 50) + 4 * 40 * 4;
-  CHECK(check_memory(Model::layout({1}), Embeddings::memory_costs(), needed).ok());
-  const PlanFault fault = check_memory(Model::layout({1}), Embeddings::memory_costs(), needed - 1);
+  CHECK(detail::check_memory(Model::layout({1}), Embeddings::memory_costs(), needed).ok());
+  const PlanFault fault =
+      detail::check_memory(Model::layout({1}), Embeddings::memory_costs(), needed - 1);
   CHECK(fault.kind == PlanFault::Kind::does_not_fit);
   CHECK(fault.found == needed);
   static_assert(fits<Embeddings, Cluster{.ranks = 1, .memory_per_rank = needed}>);

@@ -42,21 +42,21 @@ TEST_CASE("each memory has its budget, and the one that is too small is named") 
   // of 4 bytes an element and 4 a row: query 68,000 in 4 parts; user 12,800 + 3,200; country 1,800
   const Layout layout = Mixed::layout({4});
   const MemoryCost cost{4, 4};
-  CHECK(check_memory(layout, cost, 20'000).ok());
-  CHECK(check_memory(layout, cost, 20'000, 17'000).ok());
-  CHECK(describe(check_memory(layout, cost, 20'000, 16'999)) ==
+  CHECK(detail::check_memory(layout, cost, 20'000).ok());
+  CHECK(detail::check_memory(layout, cost, 20'000, 17'000).ok());
+  CHECK(describe(detail::check_memory(layout, cost, 20'000, 16'999)) ==
         "Plan: with table 'query' a rank needs 17000 bytes of host memory, but has 16999; use more "
         "ranks or keep fewer tables OnHost");
-  const PlanFault device = check_memory(layout, cost, 1'000, 17'000);
+  const PlanFault device = detail::check_memory(layout, cost, 1'000, 17'000);
   CHECK(device.kind == PlanFault::Kind::does_not_fit);
   CHECK(device.limit == 1'000);
   using Embeddings = EmbeddingCollection<Mixed, RowWiseAdagrad, Host, ThreadCommunicator>;
   // 100 rows of 17 numbers and their places, of each rank's 250; 80 rows of 9, of 400
   using Behind = Plan<Cached<100, OnFile<RowWise<Query>>>, Cached<80, TableWise<User>>>;
   const std::int64_t caches = 100 * (17 * 4 + 56) + 80 * (9 * 4 + 56);
-  CHECK(check_memory(Behind::layout({4}), cost, caches, 14'400).ok());
-  CHECK(check_memory(Behind::layout({4}), cost, caches - 1, 14'400).found == caches);
-  CHECK(check_memory(Behind::layout({4}), cost, caches, 14'399).found == 14'400);
+  CHECK(detail::check_memory(Behind::layout({4}), cost, caches, 14'400).ok());
+  CHECK(detail::check_memory(Behind::layout({4}), cost, caches - 1, 14'400).found == caches);
+  CHECK(detail::check_memory(Behind::layout({4}), cost, caches, 14'399).found == 14'400);
   static_assert(
       fits<Embeddings,
            Cluster{.ranks = 4, .memory_per_rank = 20'000, .host_memory_per_rank = 17'000}>);

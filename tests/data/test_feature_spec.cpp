@@ -30,10 +30,10 @@ std::string json_text(const std::string& text) {
 }
 
 /// The document as JSON with every scalar as a text.
-std::string json(const YamlDocument& yaml, const YamlNode& node) {
+std::string json(const detail::YamlDocument& yaml, const detail::YamlNode& node) {
   std::string out;
-  if (node.kind == YamlNode::Kind::scalar) return json_text(node.text);
-  const bool list = node.kind == YamlNode::Kind::sequence;
+  if (node.kind == detail::YamlNode::Kind::scalar) return json_text(node.text);
+  const bool list = node.kind == detail::YamlNode::Kind::sequence;
   for (const std::size_t item : node.items)
     out += (out.empty() ? "" : ", ") + json(yaml, yaml[item]);
   for (const auto& [key, item] : node.pairs)
@@ -41,7 +41,7 @@ std::string json(const YamlDocument& yaml, const YamlNode& node) {
   return (list ? "[" : "{") + out + (list ? "]" : "}");
 }
 std::string json(const std::string& text) {
-  const YamlDocument yaml(text, "x.yaml");
+  const detail::YamlDocument yaml(text, "x.yaml");
   return json(yaml, yaml.root());
 }
 

@@ -85,8 +85,8 @@ template <int Width>
 void lookup(benchmark::State& state, Shape s) {
   const Cuda backend;
   const Ids& drawn = ids_of(s);
-  const Arena<Cuda> arena(backend, std::type_identity<float>{}, s.rows * s.tables, Width, Sgd{},
-                          s.tier);
+  const detail::Arena<Cuda> arena(backend, std::type_identity<float>{}, s.rows * s.tables, Width,
+                                  Sgd{}, s.tier);
   const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
@@ -113,7 +113,8 @@ void update(benchmark::State& state, Shape s) {
   const Ids& drawn = ids_of(s);
   const O optimizer{};
   const std::int64_t rows = s.rows * s.tables;
-  const Arena<Cuda> arena(backend, std::type_identity<float>{}, rows, Width, optimizer, s.tier);
+  const detail::Arena<Cuda> arena(backend, std::type_identity<float>{}, rows, Width, optimizer,
+                                  s.tier);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),

@@ -129,9 +129,10 @@ struct FirstValues : cross_reference::PlainLinear {
     shape.first_values(all, seed, layer);
     return layer + 1;
   }
-  struct Shape : MlpLayers {
-    Shape(std::int64_t in, std::int64_t out, bool bias) : MlpLayers("Linear", {in, out}, bias) {}
-    using MlpLayers::first_values;
+  struct Shape : detail::MlpLayers {
+    Shape(std::int64_t in, std::int64_t out, bool bias)
+        : detail::MlpLayers("Linear", {in, out}, bias) {}
+    using detail::MlpLayers::first_values;
   } shape;
   std::span<float> all;
 };

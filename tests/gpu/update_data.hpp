@@ -201,16 +201,16 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
                                       [r = row](const op::ArenaSegment& s) {
                                         return r >= s.row_offset && r < s.row_offset + s.rows;
                                       });
-    const std::uint64_t key =
-        rounding_key(99, segment->table_key, row - segment->row_offset + segment->row_begin);
+    const std::uint64_t key = detail::rounding_key(99, segment->table_key,
+                                                   row - segment->row_offset + segment->row_begin);
     for (int c = 0; c < width; ++c) {
       const std::size_t at = static_cast<std::size_t>(row * width + c);
       std::array<float, O::element_states + 1> state{};
       for (int s = 0; s < O::element_states; ++s) state[s] = arena.element_state[s][at];
       const float weight = step.element(
           to_float(arena.weights[at]), gradient[static_cast<std::size_t>(c)], state.data(), shared);
-      arena.weights[at] =
-          round_stochastic<T>(weight, rounding_bits(key, segment->column_begin + c));
+      arena.weights[at] = detail::round_stochastic<T>(
+          weight, detail::rounding_bits(key, segment->column_begin + c));
       for (int s = 0; s < O::element_states; ++s) arena.element_state[s][at] = state[s];
     }
   }

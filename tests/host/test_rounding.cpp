@@ -31,7 +31,7 @@ TEST_CASE_TEMPLATE("rounding goes to a neighbour, with the probability of the di
     double sum = 0;
     std::set<std::uint16_t> values;
     for (std::uint32_t bits = 0; bits < 65536; ++bits) {
-      const T rounded = round_stochastic<T>(x, bits);
+      const T rounded = detail::round_stochastic<T>(x, bits);
       values.insert(rounded.bits);
       sum += to_float(rounded);
     }
@@ -48,13 +48,14 @@ TEST_CASE_TEMPLATE("rounding goes to a neighbour, with the probability of the di
 TEST_CASE_TEMPLATE("rounding keeps what has no neighbours", T, BFloat16, Half) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   for (const std::uint32_t bits : {0u, 77u, 65535u}) {
-    CHECK(to_float(round_stochastic<T>(infinity, bits)) == infinity);
-    CHECK(to_float(round_stochastic<T>(-infinity, bits)) == -infinity);
-    CHECK(std::isnan(to_float(round_stochastic<T>(std::numeric_limits<float>::quiet_NaN(), bits))));
-    CHECK(to_float(round_stochastic<T>(-2.0f, bits)) == -2.0f);
-    CHECK(round_stochastic<float>(0.3f, bits) == 0.3f);
+    CHECK(to_float(detail::round_stochastic<T>(infinity, bits)) == infinity);
+    CHECK(to_float(detail::round_stochastic<T>(-infinity, bits)) == -infinity);
+    CHECK(std::isnan(
+        to_float(detail::round_stochastic<T>(std::numeric_limits<float>::quiet_NaN(), bits))));
+    CHECK(to_float(detail::round_stochastic<T>(-2.0f, bits)) == -2.0f);
+    CHECK(detail::round_stochastic<float>(0.3f, bits) == 0.3f);
   }
-  CHECK(to_float(round_stochastic<Half>(1e6f, 0)) == infinity);
+  CHECK(to_float(detail::round_stochastic<Half>(1e6f, 0)) == infinity);
 }
 
 TEST_CASE(

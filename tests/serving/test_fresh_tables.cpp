@@ -395,8 +395,8 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
     tables.current()->find<std::int64_t>("tag", std::span(keys).last(batch),
                                          std::span(found).last(batch));
     CHECK(found == rows);
-    CHECK(std::count(rows.begin(), rows.end(), KeyTable::kSharedRow) > 0);
-    CHECK(std::count(rows.begin(), rows.end(), KeyTable::kSharedRow) < 2 * batch);
+    CHECK(std::count(rows.begin(), rows.end(), detail::KeyTable::kSharedRow) > 0);
+    CHECK(std::count(rows.begin(), rows.end(), detail::KeyTable::kSharedRow) < 2 * batch);
     const auto expected = embeddings.evaluate(KeyedJagged<std::int64_t>{2, batch, rows, {}, {}});
     std::vector<float> values(batch * (kWidth + 3));
     lookup.pool_keys({2, batch, keys, {}, {}}, {values.data(), batch, kWidth + 3});

@@ -167,7 +167,7 @@ TEST_CASE("a checkpoint carries its description and lists of keys, which loading
   CheckpointReader reader(checkpoint);
   CHECK(format_model_description(read_model_description(reader)) ==
         format_model_description(model));
-  const auto lists = read_key_lists(reader, model);
+  const auto lists = detail::read_key_lists(reader, model);
   CHECK(lists.at("C1").keys == keys);
   CHECK(lists.at("C1").rows == std::vector<std::int32_t>{2, 99, 2});
 
@@ -179,8 +179,8 @@ TEST_CASE("a checkpoint carries its description and lists of keys, which loading
   CHECK(loaded == values);
 
   model.tables[0].rows = 99;  // row 99 is outside
-  CHECK_THROWS_WITH_AS(read_key_lists(reader, model), doctest::Contains("table 'C1' of 99 rows"),
-                       DataError);
+  CHECK_THROWS_WITH_AS(detail::read_key_lists(reader, model),
+                       doctest::Contains("table 'C1' of 99 rows"), DataError);
   std::fstream(checkpoint / "model.json", std::ios::in | std::ios::out).seekp(40).put('X');
   CheckpointReader damaged(checkpoint);
   CHECK_THROWS_WITH_AS(read_model_description(damaged), doctest::Contains("model.json"), DataError);

@@ -73,17 +73,18 @@ bool close(double predicted, double drawn) {
 }  // namespace
 
 TEST_CASE("exp, log and pow of constant expressions are those of the library") {
-  static_assert(constexpr_exp(1) > 2.7182818284590 && constexpr_exp(1) < 2.7182818284591);
-  static_assert(constexpr_log(1) == 0 && constexpr_pow(2, 10) > 1023.9999999 &&
-                constexpr_pow(2, 10) < 1024.0000001);
+  static_assert(detail::constexpr_exp(1) > 2.7182818284590 &&
+                detail::constexpr_exp(1) < 2.7182818284591);
+  static_assert(detail::constexpr_log(1) == 0 && detail::constexpr_pow(2, 10) > 1023.9999999 &&
+                detail::constexpr_pow(2, 10) < 1024.0000001);
   for (double x = -690; x < 690; x += 0.37)
-    CHECK(constexpr_exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-13));
+    CHECK(detail::constexpr_exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-13));
   for (double x = 1e-300; x < 1e300; x *= 3.7)
-    CHECK(constexpr_log(x) == doctest::Approx(std::log(x)).epsilon(1e-13));
-  CHECK(constexpr_exp(-1000) == 0);
-  CHECK(constexpr_pow(0, 3) == 0);
-  CHECK(constexpr_pow(0.3, 0) == 1);
-  CHECK(constexpr_pow(0.3, 7.5) == doctest::Approx(std::pow(0.3, 7.5)).epsilon(1e-13));
+    CHECK(detail::constexpr_log(x) == doctest::Approx(std::log(x)).epsilon(1e-13));
+  CHECK(detail::constexpr_exp(-1000) == 0);
+  CHECK(detail::constexpr_pow(0, 3) == 0);
+  CHECK(detail::constexpr_pow(0.3, 0) == 1);
+  CHECK(detail::constexpr_pow(0.3, 7.5) == doctest::Approx(std::pow(0.3, 7.5)).epsilon(1e-13));
 }
 
 TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
@@ -100,12 +101,13 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
         double ids = 0, distinct = 0;
         for (int i = 0; i < 3; ++i) {
           const double begin = static_cast<double>(cuts[i]), end = static_cast<double>(cuts[i + 1]);
-          CHECK(close(n * share_of_ids(r, begin, end, skew), sample.within(cuts[i], cuts[i + 1])));
+          CHECK(close(n * detail::share_of_ids(r, begin, end, skew),
+                      sample.within(cuts[i], cuts[i + 1])));
           // Within a few rows the smooth law differs from its steps; the sum below is exact again.
           if (rows > 100)
             CHECK(close(distinct_rows(n, r, begin, end, skew),
                         sample.distinct_within(cuts[i], cuts[i + 1])));
-          ids += share_of_ids(r, begin, end, skew);
+          ids += detail::share_of_ids(r, begin, end, skew);
           distinct += distinct_rows(n, r, begin, end, skew);
         }
         CHECK(ids == doctest::Approx(1));
@@ -120,7 +122,7 @@ namespace {
 struct DrawnCache {
   double distinct = 0, missed = 0;
   DrawnCache(std::int64_t rows, double skew, std::int64_t ids, std::int64_t slots, int batches) {
-    RowDirectory directory(slots);
+    detail::RowDirectory directory(slots);
     const PowerLaw law(rows, skew);
     std::mt19937_64 random(3);
     std::uniform_real_distribution<double> uniform(0, 1);
@@ -131,7 +133,7 @@ struct DrawnCache {
       directory.begin_batch();
       for (std::int64_t i = 0; i < ids; ++i) {
         const std::int64_t row = law(uniform(random));
-        if (const auto slot = directory.find(row); slot == RowDirectory::none)
+        if (const auto slot = directory.find(row); slot == detail::RowDirectory::none)
           lacking.push_back(row);
         else
           used += directory.use(slot);
@@ -164,7 +166,7 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
       CAPTURE(skew);
       CAPTURE(slots);
       const DrawnCache drawn(rows, skew, ids, slots, 60);
-      const double missed = missed_rows(n, static_cast<double>(slots), r, 0, r, skew);
+      const double missed = detail::missed_rows(n, static_cast<double>(slots), r, 0, r, skew);
       CHECK(missed == doctest::Approx(drawn.missed).epsilon(0.03));
       // The price of misses alone: weights and a row's state go both ways over the bus.
       Cluster cluster = bench::with_one({}, bench::kConstants.size());
@@ -210,8 +212,9 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
   // Blocks of sorted rows: each its own.
   for (const auto& [begin, end] : {std::pair(0, 5000), std::pair(5000, 20'000)}) {
     const double first = begin, last = end, slots = 3000;
-    CHECK(missed_rows(300, slots, r, first, last, 1.05) < distinct_rows(300, r, first, last, 1.05));
-    CHECK(missed_rows(300, last - first, r, first, last, 1.05) == 0);
+    CHECK(detail::missed_rows(300, slots, r, first, last, 1.05) <
+          distinct_rows(300, r, first, last, 1.05));
+    CHECK(detail::missed_rows(300, last - first, r, first, last, 1.05) == 0);
   }
 }
 

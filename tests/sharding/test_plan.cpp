@@ -299,8 +299,8 @@ TEST_CASE("layouts made by hand are checked") {
 
 TEST_CASE("memory: the fault names the table, what is needed and what is there") {
   const Layout layout = Plan<RowWise<Query>, TableWise<User>>::layout({2});
-  CHECK(check_memory(layout, {4, 0}, 1_GiB).ok());
-  const PlanFault fault = check_memory(layout, {8, 4}, 1000);
+  CHECK(detail::check_memory(layout, {4, 0}, 1_GiB).ok());
+  const PlanFault fault = detail::check_memory(layout, {8, 4}, 1000);
   CHECK(std::string(fault.name) == "query");
   CHECK(fault.limit == 1000);
   // The rank with the user table: half of query's rows and all of user's, 8 bytes an element and 4

@@ -38,8 +38,8 @@ TEST_CASE("AutoPlan: training groups say what their tables keep") {
   CHECK(layout.fault.ok());
   CHECK(predict(layout, Cluster{.ranks = 1, .memory_per_rank = kBytes}, kWorkload).bytes ==
         std::vector<std::int64_t>{kBytes});
-  CHECK(check_memory(layout, kWorkload.memory, kBytes).ok());
-  CHECK(check_memory(layout, kWorkload.memory, kBytes - 1).found == kBytes);
+  CHECK(detail::check_memory(layout, kWorkload.memory, kBytes).ok());
+  CHECK(detail::check_memory(layout, kWorkload.memory, kBytes - 1).found == kBytes);
 }
 
 TEST_CASE("the planner weighs each table's own optimizer, in memory and in time") {
@@ -61,7 +61,7 @@ TEST_CASE("the planner weighs each table's own optimizer, in memory and in time"
   // what does not fit by the dearest fits by each table's own
   Layout start{.topology = {2}, .tables = tables};
   start.features = {{"a", "a"}, {"b", "b"}};
-  resolve_features(start, false);
+  detail::resolve_features(start, false);
   Cluster small = cluster;
   small.memory_per_rank = 100'000 * (68 + 192) / 2 + 1000;
   CHECK(plan_layout(start, small, kWorkload, {}).fault.ok());

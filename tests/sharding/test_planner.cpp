@@ -109,7 +109,7 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
         ++fitting;
         CHECK(describe(check_cover(layout)) == "no fault");
         if (cluster.memory_per_rank > 0)
-          CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
+          CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
                 "no fault");
       } else {
         CHECK(layout.fault.kind == PlanFault::Kind::no_plan_fits);
@@ -118,7 +118,7 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
         plain.shards = shards_of(strategy_choice(s, plain), plain);
         CHECK(describe(check_cover(plain)) == "no fault");
         if (cluster.memory_per_rank > 0 &&
-            !check_memory(plain, workload.memory, cluster.memory_per_rank).ok())
+            !detail::check_memory(plain, workload.memory, cluster.memory_per_rank).ok())
           continue;
         CAPTURE(to_string(s));
         CHECK(planned <= predict(plain, cluster, workload).step_seconds);
@@ -279,7 +279,7 @@ constexpr Cluster kCluster{.ranks = 8, .ranks_per_node = 4, .memory_per_rank = 6
 using Auto = AutoPlan<Model, kCluster, Workload{.batch = 8192}>;
 static_assert(Auto::layout({8}).fault.ok());
 static_assert(check_cover(Auto::layout({8})).ok());
-static_assert(check_memory(Auto::layout({8}), {4, 4}, 6_GiB).ok());
+static_assert(detail::check_memory(Auto::layout({8}), {4, 4}, 6_GiB).ok());
 static_assert(Auto::layout({8}).columns() == 128 + 64 + 64 + 16);
 static_assert(Auto::table_count == 4 && Auto::replicates);
 
@@ -381,9 +381,9 @@ TEST_CASE("a policy asked for its rectangles costs what the plain cut of its nam
     const auto same = [&](int t, Cut cut, int parts, const PlannedPolicy& policy) {
       // even blocks: of equal rows, which the plain cut's price supposes
       if (layout.tables[t].rows % 8 != 0 && !sorted) return;
-      const CutOption plain = cut_option(layout, t, costs, cut, parts);
-      const CutOption asked =
-          option_of_pieces(layout, t, costs, {.cut = Cut::own, .policy = policy});
+      const detail::CutOption plain = detail::cut_option(layout, t, costs, cut, parts);
+      const detail::CutOption asked =
+          detail::option_of_pieces(layout, t, costs, {.cut = Cut::own, .policy = policy});
       CAPTURE(to_string(cut));
       CAPTURE(layout.tables[t].rows);
       CHECK(asked.total == doctest::Approx(plain.total).epsilon(1e-9));
@@ -422,7 +422,7 @@ TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan 
       std::vector<Shard> own;
       for (const Shard& s : layout.shards)
         if (layout.tables[s.table].name == table.name) own.push_back(s);
-      CHECK(cuts_into(policy, table, layout.topology, own));
+      CHECK(detail::cuts_into(policy, table, layout.topology, own));
       const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
                             workload);
       const CutReason reason =
@@ -458,7 +458,7 @@ TEST_CASE("a policy that may be considered is chosen where it is fastest") {
   std::vector<Shard> query;
   for (const Shard& s : chosen.shards)
     if (s.table == 0) query.push_back(s);
-  CHECK(cuts_into(hot, tables[0], chosen.topology, query));
+  CHECK(detail::cuts_into(hot, tables[0], chosen.topology, query));
   CHECK(predict(chosen, costs).most_bytes() <= cluster.memory_per_rank);
   const std::vector<CutReason> reasons = explain_cuts(chosen, costs, with, {0, 1});
   CHECK(describe(reasons[0].cut) == "hot rows");
@@ -499,7 +499,7 @@ TEST_CASE("the compiler plans with policies of the user's") {
     std::vector<Shard> user;
     for (const Shard& s : other.shards)
       if (other.tables[s.table].name == "user") user.push_back(s);
-    CHECK(cuts_into(planned_policy<AllPlaces>("x"), other.tables[1], other.topology, user));
+    CHECK(detail::cuts_into(planned_policy<AllPlaces>("x"), other.tables[1], other.topology, user));
   }
   CHECK(std::find(WithPolicies::widths.begin(), WithPolicies::widths.end(), 32) !=
         WithPolicies::widths.end());
@@ -525,8 +525,8 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     const Layout layout = plan();
     REQUIRE(describe(layout.fault) == "no fault");
     CHECK(describe(check_cover(layout)) == "no fault");
-    CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank,
-                                cluster.host_memory_per_rank)) == "no fault");
+    CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank,
+                                        cluster.host_memory_per_rank)) == "no fault");
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
     const Prediction p = predict(layout, costs);
     std::int64_t device = 0, on_host = 0, caches = 0;
@@ -588,7 +588,8 @@ TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
     const Layout layout = plan();
     REQUIRE(describe(layout.fault) == "no fault");
     CHECK(describe(check_cover(layout)) == "no fault");
-    CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) == "no fault");
+    CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
+          "no fault");
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
     const Prediction p = predict(layout, costs);
     for (int rank = 0; rank < 4; ++rank) {
@@ -662,7 +663,7 @@ constexpr Cluster kSmall{.ranks = 8,
                          .host_memory_per_rank = 16_GiB,
                          .directory_seconds = 1e-9};
 using Tiered = AutoPlan<Model, kSmall, Workload{.batch = 8192}>;
-static_assert(check_memory(Tiered::layout({8}), {4, 4}, 512_MiB, 16_GiB).ok());
+static_assert(detail::check_memory(Tiered::layout({8}), {4, 4}, 512_MiB, 16_GiB).ok());
 
 TEST_CASE("the compiler's plan over both memories, in words") {
   const Layout layout = Tiered::layout({8});
@@ -677,7 +678,7 @@ TEST_CASE("the compiler's plan over both memories, in words") {
 constexpr Cluster kSmallHosts{
     .ranks = 8, .ranks_per_node = 4, .memory_per_rank = 512_MiB, .file_memory_per_rank = 16_GiB};
 using Filed = AutoPlan<Model, kSmallHosts, Workload{.batch = 8192}>;
-static_assert(check_memory(Filed::layout({8}), {4, 4}, 512_MiB).ok());
+static_assert(detail::check_memory(Filed::layout({8}), {4, 4}, 512_MiB).ok());
 static_assert(bytes_in(Filed::layout({8}), {4, 4}, 0, Tier::file) > 0);
 
 TEST_CASE("the compiler's plan over memory and files, in words") {

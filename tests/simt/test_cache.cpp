@@ -36,9 +36,9 @@ using Behind = PlanOf<Cached<800, RowWise<Large>>, Cached<400, OnFile<TableWise<
 
 constexpr Cluster kSmall{.ranks = 1, .memory_per_rank = 512_KiB, .host_memory_per_rank = 2_MiB};
 constexpr MemoryCost kCost = memory_cost_of<RowWiseAdagrad>;
-static_assert(!check_memory(Resident::layout({1}), kCost, kSmall.memory_per_rank).ok());
-static_assert(check_memory(Behind::layout({1}), kCost, kSmall.memory_per_rank,
-                           kSmall.host_memory_per_rank)
+static_assert(!detail::check_memory(Resident::layout({1}), kCost, kSmall.memory_per_rank).ok());
+static_assert(detail::check_memory(Behind::layout({1}), kCost, kSmall.memory_per_rank,
+                                   kSmall.host_memory_per_rank)
                   .ok());
 
 /// The most bytes of the device that were allocated at a time, and of them the tables'.

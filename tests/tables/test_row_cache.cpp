@@ -39,17 +39,18 @@
 using namespace tessera;
 
 TEST_CASE("the directory finds what a map finds, through many insertions and removals") {
-  RowDirectory directory(61);
-  std::map<std::int64_t, RowDirectory::Slot> expected;
+  detail::RowDirectory directory(61);
+  std::map<std::int64_t, detail::RowDirectory::Slot> expected;
   std::minstd_rand random(5);
   for (int turn = 0; turn < 20'000; ++turn) {
     const std::int64_t row = static_cast<std::int64_t>(random() % 400) << (random() % 3 * 20);
     const auto found = expected.find(row);
-    REQUIRE(directory.find(row) == (found == expected.end() ? RowDirectory::none : found->second));
+    REQUIRE(directory.find(row) ==
+            (found == expected.end() ? detail::RowDirectory::none : found->second));
     if (found != expected.end()) continue;
     directory.begin_batch();
     directory.begin_batch();
-    const RowDirectory::Slot slot = directory.victims(1).at(0);
+    const detail::RowDirectory::Slot slot = directory.victims(1).at(0);
     std::erase_if(expected, [&](const auto& entry) { return entry.second == slot; });
     directory.remove(slot);
     directory.insert(slot, row);
@@ -60,8 +61,8 @@ TEST_CASE("the directory finds what a map finds, through many insertions and rem
 }
 
 TEST_CASE("victims are the oldest rows; those in use and of the batch before are none") {
-  RowDirectory directory(5);
-  for (RowDirectory::Slot slot = 0; slot < 5; ++slot) {
+  detail::RowDirectory directory(5);
+  for (detail::RowDirectory::Slot slot = 0; slot < 5; ++slot) {
     directory.begin_batch();
     directory.insert(slot, 10 + slot);
     directory.use(slot);
@@ -71,14 +72,14 @@ TEST_CASE("victims are the oldest rows; those in use and of the batch before are
   CHECK(!directory.use(1));
   directory.pin(0);
   // 4 was the batch before, 1 is this one's, 0 is pinned
-  CHECK(directory.victims(5) == std::vector<RowDirectory::Slot>{2, 3});
+  CHECK(directory.victims(5) == std::vector<detail::RowDirectory::Slot>{2, 3});
   directory.begin_batch();
-  CHECK(directory.victims(5) == std::vector<RowDirectory::Slot>{2, 3, 4});
+  CHECK(directory.victims(5) == std::vector<detail::RowDirectory::Slot>{2, 3, 4});
   directory.unpin(0);
-  CHECK(directory.victims(2) == std::vector<RowDirectory::Slot>{0, 2});
+  CHECK(directory.victims(2) == std::vector<detail::RowDirectory::Slot>{0, 2});
   directory.forget_batch(1);
-  CHECK(directory.victims(5) == std::vector<RowDirectory::Slot>{0, 2, 3, 4, 1});
-  on_backend::check_message([] { RowDirectory none(0); }, "a cache of 0 rows");
+  CHECK(directory.victims(5) == std::vector<detail::RowDirectory::Slot>{0, 2, 3, 4, 1});
+  on_backend::check_message([] { detail::RowDirectory none(0); }, "a cache of 0 rows");
 }
 
 TEST_CASE(
@@ -89,9 +90,9 @@ TEST_CASE(
     for (const int depth : {0, 8}) {
       CAPTURE(floats);
       const std::int64_t rows = 700;
-      RecordFormat format;
+      detail::RecordFormat format;
       format.add(4 * floats);
-      RowFiles files(depth);
+      detail::RowFiles files(depth);
       files.add(folder.path / "a.safetensors", 0, 300, format, {{"table", "a"}});
       files.add(folder.path / "b.safetensors", 300, rows - 300, format, {});
       std::vector<float> expected(static_cast<std::size_t>(rows * floats)), memory = expected;
@@ -99,7 +100,7 @@ TEST_CASE(
         return reinterpret_cast<std::byte*>(values.data() + row * floats);
       };
       for (int turn = 0; turn < 12; ++turn) {
-        std::vector<RowFiles::Transfer> transfers;
+        std::vector<detail::RowFiles::Transfer> transfers;
         for (std::int64_t row = 0; row < rows; ++row) {
           if (turn > 1 && random() % 4 != 0) continue;
           const bool write = turn == 0 || random() % 2 == 0;
@@ -110,7 +111,7 @@ TEST_CASE(
           transfers.push_back({row, write ? record(expected, row) : record(memory, row), write});
         }
         files.exchange(transfers);
-        for (const RowFiles::Transfer& t : transfers)
+        for (const detail::RowFiles::Transfer& t : transfers)
           if (!t.write)
             REQUIRE(std::memcmp(t.record, record(expected, t.row),
                                 static_cast<std::size_t>(format.bytes)) == 0);
@@ -205,11 +206,11 @@ namespace {
 enum class Fault : std::uint8_t { none, pinned_victim, missing_write_back, late_fetch };
 Fault planted = Fault::none;
 
-struct FaultyDirectory : RowDirectory {
-  using RowDirectory::RowDirectory;
+struct FaultyDirectory : detail::RowDirectory {
+  using detail::RowDirectory::RowDirectory;
 
   std::vector<Slot> victims(std::int64_t count) const {
-    std::vector<Slot> chosen = RowDirectory::victims(count);
+    std::vector<Slot> chosen = detail::RowDirectory::victims(count);
     if (planted == Fault::pinned_victim && !chosen.empty())
       for (Slot slot = 0; slot < slots(); ++slot)
         if (pins(slot) > 0) {
@@ -219,7 +220,7 @@ struct FaultyDirectory : RowDirectory {
     return chosen;
   }
   bool dirty(Slot slot) const {
-    return planted != Fault::missing_write_back && RowDirectory::dirty(slot);
+    return planted != Fault::missing_write_back && detail::RowDirectory::dirty(slot);
   }
 };
 
@@ -260,7 +261,7 @@ class CachedRows {
  public:
   /// `file`: where the rows stay; empty: in memory.
   explicit CachedRows(const std::string& file) {
-    RecordFormat format;
+    detail::RecordFormat format;
     format.add(3 * sizeof(float));
     format.add(sizeof(float));
     for (std::int64_t row = 0; row < rows; ++row)
@@ -314,7 +315,7 @@ class CachedRows {
 
   struct Batch {
     std::vector<std::int64_t> rows;
-    std::vector<RowDirectory::Slot> slots;
+    std::vector<detail::RowDirectory::Slot> slots;
     Cache::Pins pins;
   };
 
@@ -345,7 +346,7 @@ class CachedRows {
   void check(const Batch& batch) {
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
       if (batch.rows[i] < 0) {
-        wrong_ += batch.slots[i] != RowDirectory::none;
+        wrong_ += batch.slots[i] != detail::RowDirectory::none;
       } else {
         wrong_ += slot_row(batch.slots[i]) != expected_[batch.rows[i]];
         wrong_ += cache_->table_rows()[batch.slots[i]] != batch.rows[i];

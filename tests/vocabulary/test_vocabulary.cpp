@@ -397,12 +397,12 @@ TEST_CASE("keys that were chosen against the standard seed do not collide") {
   Keys keys;  // whose hash with that seed ends in eleven zeros
   for (std::int64_t key = 0; keys.size() < 1000; ++key)
     if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);
-  VocabularyBlock block(4096, 1, Eviction::least_frequent);
+  detail::VocabularyBlock block(4096, 1, Eviction::least_frequent);
   std::vector<std::int32_t> rows(keys.size());
   Keys reused;
   block.learn(keys, 1, rows, reused);
   CHECK(block.longest_search() < 200);  // of 1,000 where they collide
-  VocabularyBlock another(4096, 1, Eviction::least_frequent);
+  detail::VocabularyBlock another(4096, 1, Eviction::least_frequent);
   std::vector<std::int32_t> same(keys.size());
   another.learn(keys, 1, same, reused);
   CHECK(same == rows);  // whatever the secret

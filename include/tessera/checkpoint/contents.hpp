@@ -234,7 +234,9 @@ class CheckpointContents {
   /// cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   /// Likewise: begins to mark the rows that its updates change.
-  const std::vector<std::function<std::unique_ptr<RowMarks>()>>& marks() const { return marks_; }
+  const std::vector<std::function<std::unique_ptr<detail::RowMarks>()>>& marks() const {
+    return marks_;
+  }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
   const std::map<std::string, std::shared_ptr<const std::string>>& files() const { return files_; }
@@ -354,7 +356,7 @@ class CheckpointContents {
   std::vector<detail::TensorSpec> tensors_;
   std::vector<detail::CheckpointRows> rows_;
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
-  std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
+  std::vector<std::function<std::unique_ptr<detail::RowMarks>()>> marks_;
   struct Caches {
     std::function<void()> flush, reload;
   };

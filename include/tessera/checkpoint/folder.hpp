@@ -184,7 +184,7 @@ inline void remove_old_checkpoints(const std::filesystem::path& directory, int k
   for (std::size_t i = 0; i < static_cast<std::size_t>(old); ++i) {
     const std::string name = checkpoint_name(steps[i]);
     if (std::find(needed.begin(), needed.end(), name) != needed.end()) continue;
-    const std::filesystem::path removed = directory / (std::string(kRemovedPrefix) + name);
+    const std::filesystem::path removed = directory / (std::string(detail::kRemovedPrefix) + name);
     std::filesystem::rename(directory / name, removed);
     std::filesystem::remove_all(removed);
   }

@@ -48,7 +48,7 @@ class ChangedRows {
 
  private:
   const CheckpointContents& contents_;
-  std::vector<std::unique_ptr<RowMarks>> marks_;  ///< by source
+  std::vector<std::unique_ptr<detail::RowMarks>> marks_;  ///< by source
 };
 
 namespace detail {

@@ -408,10 +408,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     updater_.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
-  /// The rows that updates and `reset_rows` change from now on, while the result lives: not after
-  /// this.
-  std::unique_ptr<RowMarks> mark_rows() {
-    return std::make_unique<MarkedRows<Backend>>(backend_, routing_.arenas(), updater_.marks());
+  /// The rows that updates and `reset_rows` change while the result lives: not after this.
+  std::unique_ptr<detail::RowMarks> mark_rows() {
+    return std::make_unique<detail::MarkedRows<Backend>>(backend_, routing_.arenas(),
+                                                         updater_.marks());
   }
 
  private:

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 // Checks that all communicators share. First those that one rank can make alone; they throw
 // InvalidArgument.
@@ -114,12 +114,8 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
   return {};
 }
 
-namespace detail {
-
 /// Where slice `rank` of `size` elements begins, cut as evenly as can be.
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
 }
-
-}  // namespace detail
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

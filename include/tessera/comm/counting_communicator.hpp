@@ -64,7 +64,7 @@ class CountingCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts)
-    requires HasAllToAll<Inner>
+    requires detail::HasAllToAll<Inner>
   {
     inner_.all_to_all(send, send_counts, receive, receive_counts);
     count_blocks(Collective::all_to_all, send_counts, sizeof(T));
@@ -73,7 +73,7 @@ class CountingCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts)
-    requires HasAllGather<Inner>
+    requires detail::HasAllGather<Inner>
   {
     inner_.all_gather(send, receive, counts);
     count_copies(Collective::all_gather, size() - 1, send.size_bytes());
@@ -81,7 +81,7 @@ class CountingCommunicator {
 
   template <Reducible T>
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum)
-    requires HasAllReduce<Inner>
+    requires detail::HasAllReduce<Inner>
   {
     inner_.all_reduce(values, reduction);
     const auto ranks = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
@@ -94,7 +94,7 @@ class CountingCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts)
-    requires HasReduceScatter<Inner>
+    requires detail::HasReduceScatter<Inner>
   {
     inner_.reduce_scatter(send, receive, counts);
     count_blocks(Collective::reduce_scatter, counts, sizeof(T));
@@ -102,14 +102,14 @@ class CountingCommunicator {
 
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root)
-    requires HasBroadcast<Inner>
+    requires detail::HasBroadcast<Inner>
   {
     inner_.broadcast(values, root);
     count_copies(Collective::broadcast, rank() == root ? size() - 1 : 0, values.size_bytes());
   }
 
   void barrier()
-    requires HasBarrier<Inner>
+    requires detail::HasBarrier<Inner>
   {
     inner_.barrier();
     count_copies(Collective::barrier, 0, 0);

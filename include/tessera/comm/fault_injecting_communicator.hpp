@@ -64,7 +64,7 @@ class FaultInjectingCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts)
-    requires HasAllToAll<Inner>
+    requires detail::HasAllToAll<Inner>
   {
     run(Collective::all_to_all, std::as_writable_bytes(receive),
         [&] { inner_.all_to_all(send, send_counts, receive, receive_counts); });
@@ -73,7 +73,7 @@ class FaultInjectingCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts)
-    requires HasAllGather<Inner>
+    requires detail::HasAllGather<Inner>
   {
     run(Collective::all_gather, std::as_writable_bytes(receive),
         [&] { inner_.all_gather(send, receive, counts); });
@@ -81,7 +81,7 @@ class FaultInjectingCommunicator {
 
   template <Reducible T>
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum)
-    requires HasAllReduce<Inner>
+    requires detail::HasAllReduce<Inner>
   {
     run(Collective::all_reduce, std::as_writable_bytes(values),
         [&] { inner_.all_reduce(values, reduction); });
@@ -90,7 +90,7 @@ class FaultInjectingCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts)
-    requires HasReduceScatter<Inner>
+    requires detail::HasReduceScatter<Inner>
   {
     run(Collective::reduce_scatter, std::as_writable_bytes(receive),
         [&] { inner_.reduce_scatter(send, receive, counts); });
@@ -98,14 +98,14 @@ class FaultInjectingCommunicator {
 
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root)
-    requires HasBroadcast<Inner>
+    requires detail::HasBroadcast<Inner>
   {
     run(Collective::broadcast, std::as_writable_bytes(values),
         [&] { inner_.broadcast(values, root); });
   }
 
   void barrier()
-    requires HasBarrier<Inner>
+    requires detail::HasBarrier<Inner>
   {
     run(Collective::barrier, {}, [&] { inner_.barrier(); });
   }

@@ -42,8 +42,9 @@ class HierarchicalCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
-    check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(),
+                         receive_counts);
     exchange(Collective::all_to_all, Reduction::sum, sizeof(T), std::as_bytes(send), send_counts,
              std::as_writable_bytes(receive), receive_counts);
   }
@@ -51,8 +52,9 @@ class HierarchicalCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
-    check_own_count(Collective::all_gather, rank(), "send", send.size(), counts[index(rank())]);
+    detail::check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
+    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(),
+                            counts[index(rank())]);
     // From the ranks with this one's place on every node, then from the node's.
     std::vector<std::size_t> of_place(nodes()), of_local(places(), 0);
     for (std::size_t p = 0; p < places(); ++p)
@@ -90,15 +92,15 @@ class HierarchicalCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                    counts[index(rank())]);
+    detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                            counts[index(rank())]);
     reduce_blocks<T>(Collective::reduce_scatter, Reduction::sum, send, counts, receive);
   }
 
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    check_root(rank(), size(), root);
+    detail::check_root(rank(), size(), root);
     if (local_.rank() == root % local_.size()) cross_.broadcast(values, root / local_.size());
     local_.broadcast(values, root % local_.size());
   }

@@ -56,17 +56,17 @@ class MpiCommunicator {
   /// waits in the part end too.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
-    require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),
-                "MPI_Comm_split");
+    detail::require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),
+                        "MPI_Comm_split");
     return adopt(part);
   }
 
   /// A communicator of the ranks that share this rank's node (its memory). A collective call.
   MpiCommunicator split_by_node() const {
     MPI_Comm part = MPI_COMM_NULL;
-    require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED, rank(),
-                                    MPI_INFO_NULL, &part),
-                "MPI_Comm_split_type");
+    detail::require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED,
+                                            rank(), MPI_INFO_NULL, &part),
+                        "MPI_Comm_split_type");
     return adopt(part);
   }
 
@@ -75,9 +75,10 @@ class MpiCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
-    check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
-    agree(make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(),
+                         receive_counts);
+    agree(detail::make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts);
     exchange<T>(send, send_counts, receive, receive_counts);
   }
 
@@ -85,16 +86,16 @@ class MpiCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
+    detail::check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
     std::fill(state_->counts.begin(), state_->counts.end(), send.size());
-    agree(make_header<T>(Collective::all_gather, send.size()), state_->counts, counts);
+    agree(detail::make_header<T>(Collective::all_gather, send.size()), state_->counts, counts);
     gather<T>(send, receive, counts);
   }
 
   /// Replaces `values` on every rank by the reduction over all ranks, element by element.
   template <Reducible T>
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
-    CallHeader header = make_header<T>(Collective::all_reduce, values.size());
+    detail::CallHeader header = detail::make_header<T>(Collective::all_reduce, values.size());
     header.reduction = reduction;
     agree(header, {}, {});
     // Each rank reduces one slice, then all gather the slices.
@@ -113,19 +114,19 @@ class MpiCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                    counts[static_cast<std::size_t>(rank())]);
+    detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                            counts[static_cast<std::size_t>(rank())]);
     std::fill(state_->counts.begin(), state_->counts.end(), receive.size());
-    agree(make_header<T>(Collective::reduce_scatter, send.size()), counts, state_->counts);
+    agree(detail::make_header<T>(Collective::reduce_scatter, send.size()), counts, state_->counts);
     reduce_blocks<T>(send, receive, counts, Reduction::sum);
   }
 
   /// Gives every rank the `values` of rank `root`.
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    check_root(rank(), size(), root);
-    CallHeader header = make_header<T>(Collective::broadcast, values.size());
+    detail::check_root(rank(), size(), root);
+    detail::CallHeader header = detail::make_header<T>(Collective::broadcast, values.size());
     header.root = root;
     agree(header, {}, {});
     state_->messenger.begin_transfers();
@@ -164,7 +165,7 @@ class MpiCommunicator {
   static constexpr int kHeaderTag = 1, kDataTag = 2;
 
   struct WireHeader {
-    CallHeader call;
+    detail::CallHeader call;
     std::uint64_t pair_count = 0;  // elements for the receiver
   };
   static_assert(std::is_trivially_copyable_v<WireHeader>);
@@ -176,7 +177,7 @@ class MpiCommunicator {
           headers(static_cast<std::size_t>(messenger.size())),
           counts(static_cast<std::size_t>(messenger.size())) {}
 
-    MpiMessenger messenger;
+    detail::MpiMessenger messenger;
     std::vector<WireHeader> sent_headers, headers;
     std::vector<std::size_t> counts;  // of collectives that are given none
     std::vector<std::byte> scratch;
@@ -195,7 +196,7 @@ class MpiCommunicator {
 
   /// Tells every peer which call this is and hears the same from it. With counts: what each peer
   /// gets from, and gives to, this rank.
-  void agree(CallHeader header, std::span<const std::size_t> to_peers,
+  void agree(detail::CallHeader header, std::span<const std::size_t> to_peers,
              std::span<const std::size_t> from_peers) {
     header.call = state_->messenger.begin_call(header.collective);
     state_->messenger.begin_transfers();
@@ -217,10 +218,12 @@ class MpiCommunicator {
     const auto header_of = [&](int peer) -> const WireHeader& {
       return state_->headers[static_cast<std::size_t>(peer)];
     };
-    const auto call_of = [&](int peer) -> const CallHeader& { return header_of(peer).call; };
-    Disagreement fault = disagreement_of_calls(header.collective, size(), call_of);
+    const auto call_of = [&](int peer) -> const detail::CallHeader& {
+      return header_of(peer).call;
+    };
+    detail::Disagreement fault = detail::disagreement_of_calls(header.collective, size(), call_of);
     if (fault.text.empty() && !from_peers.empty())
-      fault = disagreement_of_counts(
+      fault = detail::disagreement_of_counts(
           header, rank(), size(), [&](int peer) { return header_of(peer).pair_count; },
           [&](int peer) { return from_peers[static_cast<std::size_t>(peer)]; });
     if (fault.text.empty()) return;

@@ -48,6 +48,8 @@ class MpiEnvironment {
   bool owner_ = false;
 };
 
+namespace detail {
+
 /// What MPI says about one of its error codes.
 inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
@@ -62,5 +64,7 @@ inline void require_mpi(int code, std::string_view call) {
   if (code != MPI_SUCCESS)
     throw CommunicatorError(-1, call, fmt::format("{}: {}", call, mpi_error_text(code)));
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

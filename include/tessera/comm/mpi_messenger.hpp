@@ -35,6 +35,8 @@ struct MpiOptions {
   std::chrono::nanoseconds grace = std::chrono::seconds(2);
 };
 
+namespace detail {
+
 /// Where the ranks of an MPI communicator tell each other that they have failed. That of a part
 /// lives on in what it was split from, so that a rank whose part is gone can still tell those that
 /// wait in theirs. Any thread may call it.
@@ -358,5 +360,7 @@ class MpiMessenger {
   std::string interruption_;  // complete once this is true:
   std::atomic<bool> interrupted_{false};
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -37,12 +37,12 @@ class NcclCommunicator {
  public:
   /// Joins the communicator of `id`: a collective call of `size` ranks.
   NcclCommunicator(const ncclUniqueId& id, int rank, int size, NcclOptions options = {})
-      : session_(std::make_unique<NcclSession>(id, rank, size, options)) {}
+      : session_(std::make_unique<detail::NcclSession>(id, rank, size, options)) {}
   /// Uses the caller's, whose current device must be this one's. It stays the caller's to destroy,
   /// unless a failure has aborted it (`failed()`). Made with `blocking = 0` its waits can end; a
   /// blocking one has no watchdog and may hang inside NCCL when a peer dies.
   explicit NcclCommunicator(ncclComm_t user, NcclOptions options = {})
-      : session_(std::make_unique<NcclSession>(user, options)) {}
+      : session_(std::make_unique<detail::NcclSession>(user, options)) {}
   /// With an id that rank 0 makes and writes to `file`, which all ranks see; it is removed when all
   /// have joined. The name must be new to each job: put the job's number into it.
   static NcclCommunicator from_file(const std::filesystem::path& file, int rank, int size,
@@ -94,10 +94,11 @@ class NcclCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
-    check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
+    detail::check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(),
+                         receive_counts);
     session_->run(
-        make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts,
+        detail::make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts,
         std::as_bytes(send), std::as_writable_bytes(receive),
         [&](const std::byte* from, std::byte* to) {
           for (int peer = 0; peer < size(); ++peer) {
@@ -124,8 +125,8 @@ class NcclCommunicator {
             rank(), send.size(), receive.size(), ranks);
     const std::vector<std::size_t> counts(ranks, send.size() / ranks);
 #if NCCL_VERSION_CODE >= 22803
-    if (nccl_library_version() >= 22803) {
-      session_->run(make_header<T>(Collective::all_to_all, send.size()), counts, counts,
+    if (detail::nccl_library_version() >= 22803) {
+      session_->run(detail::make_header<T>(Collective::all_to_all, send.size()), counts, counts,
                     std::as_bytes(send), std::as_writable_bytes(receive),
                     [&](const std::byte* from, std::byte* to) {
                       if (send.empty()) return;
@@ -142,10 +143,10 @@ class NcclCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
-    check_own_count(Collective::all_gather, rank(), "send", send.size(),
-                    counts[static_cast<std::size_t>(rank())]);
-    session_->run(make_header<T>(Collective::all_gather, send.size()),
+    detail::check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
+    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(),
+                            counts[static_cast<std::size_t>(rank())]);
+    session_->run(detail::make_header<T>(Collective::all_gather, send.size()),
                   std::vector<std::size_t>(counts.size(), send.size()), counts, std::as_bytes(send),
                   std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
                     if (all_equal(counts)) {
@@ -169,7 +170,7 @@ class NcclCommunicator {
   /// Replaces `values` on every rank by the reduction over all ranks, element by element.
   template <Reducible T>
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
-    CallHeader header = make_header<T>(Collective::all_reduce, values.size());
+    detail::CallHeader header = detail::make_header<T>(Collective::all_reduce, values.size());
     header.reduction = reduction;
     session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values),
                   [&](const std::byte* from, std::byte* to) {
@@ -184,10 +185,10 @@ class NcclCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                    counts[static_cast<std::size_t>(rank())]);
-    session_->run(make_header<T>(Collective::reduce_scatter, send.size()), counts,
+    detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                            counts[static_cast<std::size_t>(rank())]);
+    session_->run(detail::make_header<T>(Collective::reduce_scatter, send.size()), counts,
                   std::vector<std::size_t>(counts.size(), receive.size()), std::as_bytes(send),
                   std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
                     if (all_equal(counts)) {
@@ -210,8 +211,8 @@ class NcclCommunicator {
   /// Gives every rank the `values` of rank `root`.
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    check_root(rank(), size(), root);
-    CallHeader header = make_header<T>(Collective::broadcast, values.size());
+    detail::check_root(rank(), size(), root);
+    detail::CallHeader header = detail::make_header<T>(Collective::broadcast, values.size());
     header.root = root;
     session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values),
                   [&](const std::byte* from, std::byte* to) {
@@ -234,7 +235,8 @@ class NcclCommunicator {
   }
 
  private:
-  explicit NcclCommunicator(std::unique_ptr<NcclSession> session) : session_(std::move(session)) {}
+  explicit NcclCommunicator(std::unique_ptr<detail::NcclSession> session)
+      : session_(std::move(session)) {}
 
   static bool all_equal(std::span<const std::size_t> counts) {
     return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to{}) == counts.end();
@@ -252,7 +254,7 @@ class NcclCommunicator {
     return reduction == Reduction::sum ? ncclSum : reduction == Reduction::min ? ncclMin : ncclMax;
   }
 
-  std::unique_ptr<NcclSession> session_;
+  std::unique_ptr<detail::NcclSession> session_;
 };
 
 static_assert(Communicator<NcclCommunicator>);

@@ -54,12 +54,16 @@ struct NcclOptions {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 };
 
+namespace detail {
+
 /// The version of the NCCL library that runs, which may be newer or older than its header: 22809
 /// for 2.28.9.
 inline int nccl_library_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
 }
+
+}  // namespace detail
 
 namespace detail {
 inline ncclUniqueId new_nccl_id() {
@@ -75,7 +79,7 @@ inline ncclUniqueId new_nccl_id() {
 /// The id of a new NCCL communicator of the ranks of `other`, which any host communicator tells
 /// them: MPI's, or threads'.
 template <class C>
-  requires HasRank<C> && HasBroadcast<C>
+  requires detail::HasRank<C> && detail::HasBroadcast<C>
 ncclUniqueId share_nccl_id(C& other) {
   ncclUniqueId id{};
   if (other.rank() == 0) id = detail::new_nccl_id();
@@ -115,6 +119,8 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
+
+namespace detail {
 
 /// The life of one NCCL communicator: joining, calls and groups, waits that end, abort. What
 /// NcclCommunicator is made of.
@@ -489,5 +495,7 @@ class NcclSession {
   std::byte* scratch_ = nullptr;  // device memory for buffers of the host
   std::size_t scratch_bytes_ = 0;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -28,15 +28,15 @@ class BasicSelfCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    check_counts(Collective::all_to_all, 0, 1, "send", send.size(), send_counts);
-    check_counts(Collective::all_to_all, 0, 1, "receive", receive.size(), receive_counts);
+    detail::check_counts(Collective::all_to_all, 0, 1, "send", send.size(), send_counts);
+    detail::check_counts(Collective::all_to_all, 0, 1, "receive", receive.size(), receive_counts);
     copy<T>(Collective::all_to_all, send, receive);
   }
 
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    check_counts(Collective::all_gather, 0, 1, "receive", receive.size(), counts);
+    detail::check_counts(Collective::all_gather, 0, 1, "receive", receive.size(), counts);
     copy<T>(Collective::all_gather, send, receive);
   }
 
@@ -46,13 +46,13 @@ class BasicSelfCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    check_counts(Collective::reduce_scatter, 0, 1, "send", send.size(), counts);
+    detail::check_counts(Collective::reduce_scatter, 0, 1, "send", send.size(), counts);
     copy<T>(Collective::reduce_scatter, send, receive);
   }
 
   template <Exchangeable T>
   void broadcast(std::span<T>, int root) {
-    check_root(0, 1, root);
+    detail::check_root(0, 1, root);
   }
 
   void barrier() {}

@@ -54,12 +54,13 @@ class BasicThreadCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    check_counts(Collective::all_to_all, rank_, size(), "send", send.size(), send_counts);
-    check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(), receive_counts);
+    detail::check_counts(Collective::all_to_all, rank_, size(), "send", send.size(), send_counts);
+    detail::check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(),
+                         receive_counts);
     Call call = make_call<T>(Collective::all_to_all, send, receive);
     call.send_counts = send_counts.data();
-    const auto check = [&](const CallHeader& header) {
-      return disagreement_of_counts(
+    const auto check = [&](const detail::CallHeader& header) {
+      return detail::disagreement_of_counts(
           header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; },
           [&](int peer) { return receive_counts[peer]; });
     };
@@ -77,9 +78,9 @@ class BasicThreadCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
-    const auto check = [&](const CallHeader& header) {
-      return disagreement_of_counts(
+    detail::check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
+    const auto check = [&](const detail::CallHeader& header) {
+      return detail::disagreement_of_counts(
           header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; },
           [&](int peer) { return counts[peer]; });
     };
@@ -115,20 +116,20 @@ class BasicThreadCommunicator {
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    check_counts(Collective::reduce_scatter, rank_, size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(),
-                    counts[static_cast<std::size_t>(rank_)]);
+    detail::check_counts(Collective::reduce_scatter, rank_, size(), "send", send.size(), counts);
+    detail::check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(),
+                            counts[static_cast<std::size_t>(rank_)]);
     Call call = make_call<T>(Collective::reduce_scatter, send, receive);
     call.send_counts = counts.data();
     // All counts, not only this rank's: they say where its block begins in the peers' memory.
-    const auto check = [&](const CallHeader& header) {
+    const auto check = [&](const detail::CallHeader& header) {
       for (int to = 0; to < size(); ++to)
-        if (Disagreement found = disagreement_of_counts(
+        if (detail::Disagreement found = detail::disagreement_of_counts(
                 header, to, size(), [&](int peer) { return peer_call(peer).send_counts[to]; },
                 [&](int) { return peer_call(to).send_counts[to]; });
             !found.text.empty())
           return found;
-      return Disagreement{};
+      return detail::Disagreement{};
     };
     run(call, check, [&] {
       const std::size_t begin = offset(counts.data(), rank_);
@@ -141,7 +142,7 @@ class BasicThreadCommunicator {
   /// Gives every rank the `values` of rank `root`.
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    check_root(rank_, size(), root);
+    detail::check_root(rank_, size(), root);
     Call call = make_call<T>(Collective::broadcast, values, values);
     call.header.root = root;
     run(call, nothing_more, [&] {
@@ -168,7 +169,7 @@ class BasicThreadCommunicator {
   }
 
   /// The check of collectives whose headers say it all.
-  static Disagreement nothing_more(const CallHeader&) { return {}; }
+  static detail::Disagreement nothing_more(const detail::CallHeader&) { return {}; }
 
   template <class T>
   static const T* elements(const Call& call) {
@@ -181,7 +182,7 @@ class BasicThreadCommunicator {
 
   template <class T>
   static Call make_call(Collective collective, std::span<const T> send, std::span<T> receive) {
-    return {.header = make_header<T>(collective, send.size()),
+    return {.header = detail::make_header<T>(collective, send.size()),
             .send = reinterpret_cast<const std::byte*>(send.data()),
             .receive = reinterpret_cast<std::byte*>(receive.data())};
   }

@@ -73,7 +73,7 @@ class ThreadGroup {
 
   /// One rank's part of a collective.
   struct Call {
-    CallHeader header;
+    detail::CallHeader header;
     const std::byte* send = nullptr;
     std::byte* receive = nullptr;
     const std::size_t* send_counts = nullptr;  // in elements
@@ -84,7 +84,7 @@ class ThreadGroup {
   struct alignas(64) Slot {
     Call call;
     std::atomic<std::uint64_t> step{0};  // collectives that this rank has entered
-    Disagreement fault;
+    detail::Disagreement fault;
   };
 
   static int checked(int ranks) {
@@ -113,8 +113,10 @@ class ThreadGroup {
 
   template <class Check, class Move>
   void exchange(int rank, Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
-    const auto header_of = [&](int peer) -> const CallHeader& { return call_of(peer).header; };
-    mine.fault = disagreement_of_calls(mine.call.header.collective, size(), header_of);
+    const auto header_of = [&](int peer) -> const detail::CallHeader& {
+      return call_of(peer).header;
+    };
+    mine.fault = detail::disagreement_of_calls(mine.call.header.collective, size(), header_of);
     if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
     try {
       if (mine.fault.text.empty()) move();
@@ -129,13 +131,13 @@ class ThreadGroup {
 
   void enter(int rank, Collective collective, std::uint64_t step) {
     const auto deadline = options_.timeout.count() == 0
-                              ? BreakableBarrier::Clock::time_point::max()
-                              : BreakableBarrier::Clock::now() + options_.timeout;
+                              ? detail::BreakableBarrier::Clock::time_point::max()
+                              : detail::BreakableBarrier::Clock::now() + options_.timeout;
     const std::uint64_t round = barrier_.round();
     const auto outcome = barrier_.arrive(deadline);
-    if (outcome == BreakableBarrier::Outcome::complete) return;
+    if (outcome == detail::BreakableBarrier::Outcome::complete) return;
     const std::lock_guard lock(failure_mutex_);
-    if (outcome == BreakableBarrier::Outcome::late) {
+    if (outcome == detail::BreakableBarrier::Outcome::late) {
       if (!barrier_.break_round(round)) return;
       if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
     }
@@ -187,7 +189,7 @@ class ThreadGroup {
 
   ThreadGroupOptions options_;
   std::vector<Slot> slots_;
-  BreakableBarrier barrier_;
+  detail::BreakableBarrier barrier_;
   std::atomic<std::uint64_t> faulty_step_{0};
   std::mutex failure_mutex_;
   std::string failure_;

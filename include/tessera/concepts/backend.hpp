@@ -7,6 +7,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // What a backend is, and what it needs besides these members (kernels): docs/concepts/backend.md.
 
 template <class B>
@@ -42,23 +44,27 @@ concept HasSynchronize = requires(const B& backend) { backend.synchronize(); };
 template <class B>
 concept HasWaitFor = requires(const B& backend) { backend.wait_for(backend); };
 
+}  // namespace detail
+
 /// Where tables lie and operations run: memory, and an order of work. A handle; its copies mean the
 /// same memory and order. Meaning and the smallest model: docs/concepts/backend.md.
 template <class B>
-concept Backend = std::copy_constructible<B> && HasHostReadable<B> && HasAllocate<B> &&
-                  HasDeallocate<B> && HasAllocateHost<B> && HasDeallocateHost<B> && HasCopy<B> &&
-                  HasFillZero<B> && HasSynchronize<B> && HasWaitFor<B>;
+concept Backend =
+    std::copy_constructible<B> && detail::HasHostReadable<B> && detail::HasAllocate<B> &&
+    detail::HasDeallocate<B> && detail::HasAllocateHost<B> && detail::HasDeallocateHost<B> &&
+    detail::HasCopy<B> && detail::HasFillZero<B> && detail::HasSynchronize<B> &&
+    detail::HasWaitFor<B>;
 
 /// Lists every requirement that `B` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
 template <class B>
 consteval bool explain_backend() {
-  constexpr bool readable = HasHostReadable<B>, allocate = HasAllocate<B>,
-                 deallocate = HasDeallocate<B>;
-  constexpr bool allocate_host = HasAllocateHost<B>, deallocate_host = HasDeallocateHost<B>,
-                 copy = HasCopy<B>;
-  constexpr bool zero = HasFillZero<B>, synchronize = HasSynchronize<B>, wait = HasWaitFor<B>,
-                 copyable = std::copy_constructible<B>;
+  constexpr bool readable = detail::HasHostReadable<B>, allocate = detail::HasAllocate<B>,
+                 deallocate = detail::HasDeallocate<B>;
+  constexpr bool allocate_host = detail::HasAllocateHost<B>,
+                 deallocate_host = detail::HasDeallocateHost<B>, copy = detail::HasCopy<B>;
+  constexpr bool zero = detail::HasFillZero<B>, synchronize = detail::HasSynchronize<B>,
+                 wait = detail::HasWaitFor<B>, copyable = std::copy_constructible<B>;
   constexpr bool any = readable || allocate || deallocate || copy || zero || synchronize;
   static_assert(any, "Backend: this type has no member of a backend (docs/concepts/backend.md)");
   static_assert(!any || copyable,

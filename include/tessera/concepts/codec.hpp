@@ -11,6 +11,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // A codec is a stateless struct that writes a row of floats in fewer bytes for its way between
 // ranks:
 //
@@ -35,10 +37,13 @@ concept HasEncode = requires(const float* row, std::byte* to) { C::encode(row, 1
 template <class C>
 concept HasDecode = requires(const std::byte* from, float* row) { C::decode(from, 16, row); };
 
+}  // namespace detail
+
 /// Writes rows of floats in fewer bytes. Meaning, laws and the smallest model:
 /// docs/concepts/codec.md.
 template <class C>
-concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDecode<C>;
+concept Codec = detail::HasCodecName<C> && detail::HasEncodedBytes<C> && detail::HasEncode<C> &&
+                detail::HasDecode<C>;
 
 /// Floats as they are: the codec that operations and exchanges know, which read and write such rows
 /// where they lie.
@@ -82,8 +87,8 @@ concept LaneCodec =
 /// seven lines to each.)
 template <class C>
 consteval bool explain_codec() {
-  constexpr bool name = HasCodecName<C>, bytes = HasEncodedBytes<C>, encode = HasEncode<C>,
-                 decode = HasDecode<C>;
+  constexpr bool name = detail::HasCodecName<C>, bytes = detail::HasEncodedBytes<C>,
+                 encode = detail::HasEncode<C>, decode = detail::HasDecode<C>;
   constexpr bool any = name || bytes || encode || decode;
   static_assert(any, "Codec: this type has no member of a codec (docs/concepts/codec.md)");
   static_assert(!any || name,

@@ -75,6 +75,8 @@ concept Reducible =
     std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::int32_t> ||
     std::same_as<T, std::int64_t> || std::same_as<T, std::uint64_t>;
 
+namespace detail {
+
 template <class C>
 concept HasRank = requires(const C& c) {
   { c.rank() } -> std::same_as<int>;
@@ -113,6 +115,8 @@ concept HasBroadcast =
 template <class C>
 concept HasBarrier = requires(C& c) { c.barrier(); };
 
+}  // namespace detail
+
 /// Whether calls of `c` on device memory go to a stream and return, as NCCL's do: then what
 /// overlaps them with other work needs no thread, and makes them in one order on all ranks.
 template <class C>
@@ -130,43 +134,44 @@ bool queues_calls(const C& c) {
 /// the same calls in the same order. What cannot finish throws `CommunicatorError`. Meaning, laws
 /// and the smallest model: docs/concepts/communicator.md.
 template <class C, Collective Needs = Collective::all>
-concept Communicator = HasRank<C> && HasSize<C> &&                                               //
-                       (!contains(Needs, Collective::all_to_all) || HasAllToAll<C>) &&           //
-                       (!contains(Needs, Collective::all_gather) || HasAllGather<C>) &&          //
-                       (!contains(Needs, Collective::all_reduce) || HasAllReduce<C>) &&          //
-                       (!contains(Needs, Collective::reduce_scatter) || HasReduceScatter<C>) &&  //
-                       (!contains(Needs, Collective::broadcast) || HasBroadcast<C>) &&           //
-                       (!contains(Needs, Collective::barrier) || HasBarrier<C>);
+concept Communicator =
+    detail::HasRank<C> && detail::HasSize<C> &&                                       //
+    (!contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>) &&           //
+    (!contains(Needs, Collective::all_gather) || detail::HasAllGather<C>) &&          //
+    (!contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>) &&          //
+    (!contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>) &&  //
+    (!contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>) &&           //
+    (!contains(Needs, Collective::barrier) || detail::HasBarrier<C>);
 
 /// Stops the compilation with one line for each requirement that `C` misses. True where there is
 /// none.
 template <class C, Collective Needs = Collective::all>
 consteval bool explain_communicator() {
   // of a concept itself g++ would add seven lines to each error
-  constexpr bool has_rank = HasRank<C>, has_size = HasSize<C>;
+  constexpr bool has_rank = detail::HasRank<C>, has_size = detail::HasSize<C>;
   static_assert(has_rank, "Communicator: need int rank() const (docs/concepts/communicator.md)");
   static_assert(has_size, "Communicator: need int size() const (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_to_all) || HasAllToAll<C>,
+  static_assert(!contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>,
                 "Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, "
                 "span<T> receive, "
                 "span<const size_t> receive_counts) for every trivially copyable T "
                 "(docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_gather) || HasAllGather<C>,
+  static_assert(!contains(Needs, Collective::all_gather) || detail::HasAllGather<C>,
                 "Communicator: need all_gather(span<const T> send, span<T> receive, span<const "
                 "size_t> counts) for every trivially "
                 "copyable T (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_reduce) || HasAllReduce<C>,
+  static_assert(!contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>,
                 "Communicator: need all_reduce(span<T> values, Reduction = Reduction::sum) for "
                 "float, double, int32_t, int64_t, uint64_t "
                 "(docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::reduce_scatter) || HasReduceScatter<C>,
+  static_assert(!contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>,
                 "Communicator: need reduce_scatter(span<const T> send, span<T> receive, span<const "
                 "size_t> counts) for float, double, "
                 "int32_t, int64_t, uint64_t (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::broadcast) || HasBroadcast<C>,
+  static_assert(!contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>,
                 "Communicator: need broadcast(span<T> values, int root) for every trivially "
                 "copyable T (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::barrier) || HasBarrier<C>,
+  static_assert(!contains(Needs, Collective::barrier) || detail::HasBarrier<C>,
                 "Communicator: need barrier() (docs/concepts/communicator.md)");
   return Communicator<C, Needs>;
 }

@@ -10,6 +10,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // A dense layer maps each sample's numbers to others, by parameters that DenseParameters owns. All
 // views and spans are in the memory of its backend:
 //
@@ -40,18 +42,20 @@ concept HasLayerBackward = requires(L& layer, MatrixView<const float> dy, Matrix
   layer.backward(dy, dx);
 };
 
+}  // namespace detail
+
 /// A layer with parameters: Mlp, Linear, CrossInteraction, or one of your own. Meaning and laws:
 /// docs/concepts/dense.md.
 template <class L>
-concept DenseLayer =
-    HasLayerSizes<L> && HasLayerParameters<L> && HasLayerForward<L> && HasLayerBackward<L>;
+concept DenseLayer = detail::HasLayerSizes<L> && detail::HasLayerParameters<L> &&
+                     detail::HasLayerForward<L> && detail::HasLayerBackward<L>;
 
 /// Lists every requirement that `L` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
 template <class L>
 consteval bool explain_dense_layer() {
-  constexpr bool sizes = HasLayerSizes<L>, parameters = HasLayerParameters<L>,
-                 forward = HasLayerForward<L>, backward = HasLayerBackward<L>;
+  constexpr bool sizes = detail::HasLayerSizes<L>, parameters = detail::HasLayerParameters<L>,
+                 forward = detail::HasLayerForward<L>, backward = detail::HasLayerBackward<L>;
   constexpr bool any = sizes || parameters || forward || backward;
   static_assert(any,
                 "DenseLayer: this type has no member of a dense layer (docs/concepts/dense.md)");

@@ -9,6 +9,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // An interaction maps the vectors of a sample, side by side in a row of x, to the top MLP's input.
 // It has no parameters (one that has is a DenseLayer) and keeps nothing between calls. Matrices are
 // in the memory of the backend that is given; member functions may be static:
@@ -33,18 +35,22 @@ concept HasInteractionBackward = requires(
     const I& interaction, const Backend& backend, MatrixView<const float> x,
     MatrixView<const float> dz, MatrixView<float> dx) { interaction.backward(backend, x, dz, dx); };
 
+}  // namespace detail
+
 /// What joins the vectors of a sample on `Backend`: DotInteraction, or one of your own. Meaning and
 /// laws: docs/concepts/interaction.md.
 template <class I, class Backend>
-concept Interaction = HasInteractionColumns<I> && HasInteractionForward<I, Backend> &&
-                      HasInteractionBackward<I, Backend>;
+concept Interaction =
+    detail::HasInteractionColumns<I> && detail::HasInteractionForward<I, Backend> &&
+    detail::HasInteractionBackward<I, Backend>;
 
 /// Lists every requirement that `I` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
 template <class I, class Backend>
 consteval bool explain_interaction() {
-  constexpr bool columns = HasInteractionColumns<I>, forward = HasInteractionForward<I, Backend>,
-                 backward = HasInteractionBackward<I, Backend>;
+  constexpr bool columns = detail::HasInteractionColumns<I>,
+                 forward = detail::HasInteractionForward<I, Backend>,
+                 backward = detail::HasInteractionBackward<I, Backend>;
   constexpr bool any = columns || forward || backward;
   static_assert(
       any, "Interaction: this type has no member of an interaction (docs/concepts/interaction.md)");

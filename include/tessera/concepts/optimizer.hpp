@@ -10,6 +10,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // An optimizer is two small structs: the optimizer itself holds constants; `at(learning_rate,
 // step)` gives the functor of one step, which kernels copy. docs/concepts/optimizer.md has the
 // smallest model.
@@ -52,6 +54,8 @@ template <class O>
 concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t step) {
   { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
 };
+
+}  // namespace detail
 /// The mean square that `row` gets is that of `measured`, not of the gradient.
 template <class O>
 concept MeasuresUpdates =
@@ -63,6 +67,8 @@ template <class O>
 concept MeasuresWeights = requires(const typename O::Step& step, float* state, float x) {
   { step.row(state, x, x) } -> std::same_as<typename O::Step::Row>;
 };
+namespace detail {
+
 template <class O>
 concept HasRowMath =
     std::default_initializable<typename O::Step::Row> &&
@@ -79,12 +85,15 @@ concept HasElementMath = requires(const typename O::Step& step, float* state, fl
 template <class O>
 concept HasTrivialStep = std::is_trivially_copyable_v<typename O::Step>;
 
+}  // namespace detail
+
 /// Turns a row's summed gradient into new weights. States: element_states floats per element, then
 /// row_states floats per row.
 template <class O>
 concept Optimizer =
-    HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> &&
-    HasStep<O> && HasRowMath<O> && HasElementMath<O> && HasTrivialStep<O> && HasMeasures<O>;
+    detail::HasStateCounts<O> && detail::HasMeanSquareFlag<O> && detail::HasStateNames<O> &&
+    detail::HasInitialState<O> && detail::HasStep<O> && detail::HasRowMath<O> &&
+    detail::HasElementMath<O> && detail::HasTrivialStep<O> && detail::HasMeasures<O>;
 
 namespace detail {
 template <class O>
@@ -108,13 +117,13 @@ inline constexpr int state_bytes = O::element_states * static_cast<int>(sizeof(S
 /// seven lines to each.)
 template <class O>
 consteval bool explain_optimizer() {
-  constexpr bool counts = HasStateCounts<O>, mean_square = HasMeanSquareFlag<O>,
-                 initial = HasInitialState<O>, step = HasStep<O>;
+  constexpr bool counts = detail::HasStateCounts<O>, mean_square = detail::HasMeanSquareFlag<O>,
+                 initial = detail::HasInitialState<O>, step = detail::HasStep<O>;
   constexpr bool any = counts || mean_square || initial || step;
-  constexpr bool names = !counts || HasStateNames<O>, trivial = !step || HasTrivialStep<O>,
-                 row = !step || HasRowMath<O>;
-  constexpr bool measures = !step || !mean_square || HasMeasures<O>;
-  constexpr bool element = !step || !row || HasElementMath<O>;
+  constexpr bool names = !counts || detail::HasStateNames<O>,
+                 trivial = !step || detail::HasTrivialStep<O>, row = !step || detail::HasRowMath<O>;
+  constexpr bool measures = !step || !mean_square || detail::HasMeasures<O>;
+  constexpr bool element = !step || !row || detail::HasElementMath<O>;
   static_assert(any,
                 "Optimizer: this type has no member of an optimizer (docs/concepts/optimizer.md)");
   static_assert(!any || counts,

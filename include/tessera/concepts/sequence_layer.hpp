@@ -12,6 +12,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // A sequence layer maps each position of each sequence to a vector of the same width, on the host:
 //
 //   std::int64_t width() const;                                      // of x and y
@@ -35,18 +37,20 @@ concept HasSequenceBackward = requires(L& layer, MatrixView<const float> dy, Mat
   layer.backward(dy, dx);
 };
 
+}  // namespace detail
+
 /// A layer over sequences of different lengths, which stand one after another without padding.
 /// Meaning and laws: docs/concepts/sequence.md.
 template <class L>
-concept SequenceLayer =
-    HasSequenceWidth<L> && HasLayerParameters<L> && HasSequenceForward<L> && HasSequenceBackward<L>;
+concept SequenceLayer = detail::HasSequenceWidth<L> && detail::HasLayerParameters<L> &&
+                        detail::HasSequenceForward<L> && detail::HasSequenceBackward<L>;
 
 /// Lists every requirement that `L` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
 template <class L>
 consteval bool explain_sequence_layer() {
-  constexpr bool width = HasSequenceWidth<L>, parameters = HasLayerParameters<L>,
-                 forward = HasSequenceForward<L>, backward = HasSequenceBackward<L>;
+  constexpr bool width = detail::HasSequenceWidth<L>, parameters = detail::HasLayerParameters<L>,
+                 forward = detail::HasSequenceForward<L>, backward = detail::HasSequenceBackward<L>;
   constexpr bool any = width || parameters || forward || backward;
   static_assert(
       any,

@@ -10,6 +10,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 // The contract is explained in docs/concepts/sharding_policy.md; its laws are in
 // tessera/laws/sharding_policy_laws.hpp.
 
@@ -30,16 +32,19 @@ concept HasConstexprShards = requires {
   typename std::bool_constant<(P::count(TableSpec{"table", 4096, 64}, Topology{1}), true)>;
 };
 
+}  // namespace detail
+
 /// Cuts a table into rectangles and says where each belongs. Stateless.
 template <class P>
-concept ShardingPolicy = HasShardCount<P> && HasShardRequest<P> && HasConstexprShards<P>;
+concept ShardingPolicy =
+    detail::HasShardCount<P> && detail::HasShardRequest<P> && detail::HasConstexprShards<P>;
 
 /// Lists every requirement that `P` misses, one error each.
 template <class P>
 consteval bool explain_sharding_policy() {
   // Variables, as g++ would add seven lines about each concept.
-  constexpr bool has_count = HasShardCount<P>, has_shard = HasShardRequest<P>,
-                 is_constexpr = !has_count || HasConstexprShards<P>;
+  constexpr bool has_count = detail::HasShardCount<P>, has_shard = detail::HasShardRequest<P>,
+                 is_constexpr = !has_count || detail::HasConstexprShards<P>;
   static_assert(has_count,
                 "ShardingPolicy: need static constexpr int count(TableSpec, Topology) "
                 "(docs/concepts/sharding_policy.md)");

@@ -157,13 +157,15 @@ __global__ void __launch_bounds__(any_width_threads)
     float state[states > 0 ? states : 1];
     for (int s = 0; s < states; ++s) state[s] = to_float(to.element_state[s][at]);
     const float weight = step.element(to_float(to.arena[at]), gradient[column], state, shared);
-    to.arena[at] = round_stochastic<T>(
-        weight, std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column));
+    to.arena[at] = tessera::detail::round_stochastic<T>(
+        weight,
+        std::is_same_v<T, float> ? 0u : tessera::detail::rounding_bits(key, first_column + column));
     for (int s = 0; s < states; ++s)
-      to.element_state[s][at] = round_stochastic<StateElement<O>>(
+      to.element_state[s][at] = tessera::detail::round_stochastic<StateElement<O>>(
           state[s], std::is_same_v<StateElement<O>, float>
                         ? 0u
-                        : rounding_bits(rounding_state_key(key, s), first_column + column));
+                        : tessera::detail::rounding_bits(
+                              tessera::detail::rounding_state_key(key, s), first_column + column));
   }
 }
 

@@ -66,8 +66,8 @@ struct DeviceArena {
   }
   /// What the random bits of a row are drawn from.
   __device__ std::uint64_t key(const op::ArenaSegment& segment, std::int64_t row) const {
-    return rounding_key(seed(), segment.table_key,
-                        table_row(row) - segment.row_offset + segment.row_begin);
+    return tessera::detail::rounding_key(seed(), segment.table_key,
+                                         table_row(row) - segment.row_offset + segment.row_begin);
   }
   __device__ typename O::Step step(const typename O::Step& given) const {
     return now != nullptr ? now->step : given;
@@ -177,8 +177,8 @@ struct ApplyOptimizer {
     store_rounded(to.arena + row * Width, key, lane, loaded, loaded.weights);
     for (int s = 0; s < states; ++s)
       if constexpr (narrow_states)
-        store_rounded(to.element_state[s] + row * Width, rounding_state_key(key, s), lane, loaded,
-                      loaded.state[s]);
+        store_rounded(to.element_state[s] + row * Width,
+                      tessera::detail::rounding_state_key(key, s), lane, loaded, loaded.state[s]);
       else
         store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
   }
@@ -205,12 +205,13 @@ struct ApplyOptimizer {
                                                    std::uint32_t (&bits)[Lanes::vector]) {
     if (Lanes::vector % 4 == 0 && column % 4 == 0) {
       for (int q = 0; q + 4 <= Lanes::vector; q += 4) {
-        const std::uint64_t word = rounding_word(key, column + q);
+        const std::uint64_t word = tessera::detail::rounding_word(key, column + q);
         for (int i = 0; i < 4; ++i)
           bits[q + i] = static_cast<std::uint32_t>(word >> (16 * i)) & 0xffffu;
       }
     } else {
-      for (int i = 0; i < Lanes::vector; ++i) bits[i] = rounding_bits(key, column + i);
+      for (int i = 0; i < Lanes::vector; ++i)
+        bits[i] = tessera::detail::rounding_bits(key, column + i);
     }
   }
 
@@ -228,7 +229,7 @@ struct ApplyOptimizer {
         draw_bits(key, loaded.segment->column_begin + column, bits);
       Packed<E, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<E>(values.x[k][i], bits[i]);
+        packed.x[i] = tessera::detail::round_stochastic<E>(values.x[k][i], bits[i]);
       *reinterpret_cast<Packed<E, Lanes::vector>*>(row + column) = packed;
     }
   }

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Sorts more records than memory holds: sorted runs go to a temporary file, one pass merges them.
 /// Records that are alike stay in the order in which they came. Records are plain bytes.
@@ -101,8 +101,8 @@ class ExternalSort {
   std::size_t capacity_;
   Less less_;
   std::vector<Record> records_;
-  std::optional<detail::TemporaryFile> file_;
+  std::optional<TemporaryFile> file_;
   std::vector<Run> runs_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -96,7 +96,7 @@ class HistoryReader {
       return std::tie(a.user, a.time) < std::tie(b.user, b.time);
     }
   };
-  using Sort = ExternalSort<Record, ByUserAndTime>;
+  using Sort = detail::ExternalSort<Record, ByUserAndTime>;
 
   /// Numbers for keys, as they first appear.
   class Keys {

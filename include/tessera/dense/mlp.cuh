@@ -25,12 +25,12 @@ namespace tessera::inline v0 {
 /// bits, and so have copies of the input, of the weights and of hidden layers' biases. One object
 /// serves one caller at a time.
 template <>
-class Mlp<Cuda> : public MlpLayers {
+class Mlp<Cuda> : public detail::MlpLayers {
  public:
   /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
   /// there are two or more, all positive.
   Mlp(const Cuda& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
-      : MlpLayers("Mlp", std::move(sizes), options.bias),
+      : detail::MlpLayers("Mlp", std::move(sizes), options.bias),
         backend_(backend),
         options_(options),
         gemm_(backend, options.tf32, options.candidates),

@@ -28,12 +28,12 @@ namespace tessera::inline v0 {
 /// its cache, so that a block's activations, their masks and bias gradients are served from there.
 /// One object serves one caller at a time.
 template <>
-class Mlp<Host> : public MlpLayers {
+class Mlp<Host> : public detail::MlpLayers {
  public:
   /// `sizes`: the input's width, then every layer's output width. Samples are divided over the
   /// backend's threads. Throws InvalidArgument unless there are two or more sizes, all positive.
   Mlp(const Host& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
-      : MlpLayers("Mlp", std::move(sizes), options.bias),
+      : detail::MlpLayers("Mlp", std::move(sizes), options.bias),
         threads_(backend.threads()),
         options_(options) {
     require(supported(options_.precision),

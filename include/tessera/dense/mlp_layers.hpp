@@ -48,6 +48,8 @@ struct DenseState {
   std::span<float> values;
 };
 
+namespace detail {
+
 /// What a stack of fully connected layers, y = x W^T + b with W [out, in], is on every backend:
 /// sizes, the places of parameters in memory, their first values, and the shapes that forward and
 /// backward take.
@@ -158,6 +160,8 @@ class MlpLayers {
   std::vector<std::int64_t> sizes_;
   bool bias_;
 };
+
+}  // namespace detail
 
 /// Of an Mlp on any backend.
 struct MlpOptions {

@@ -16,10 +16,10 @@ template <Element From, Element To>
 struct op::Kernel<op::ConvertRows<From, To>, Host> {
   static void run(const Host& backend, const typename op::ConvertRows<From, To>::Parameters& p) {
     const std::int64_t columns = p.from.columns;
-    const int threads = worthwhile_threads(
+    const int threads = detail::worthwhile_threads(
         backend.threads(),
         p.from.rows * columns * static_cast<std::int64_t>(sizeof(From) + sizeof(To)));
-    parallel_for(threads, threads, [&](std::int64_t part, int) {
+    detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
       const std::int64_t first = p.from.rows * part / threads;
       const std::int64_t last = p.from.rows * (part + 1) / threads;
       for (std::int64_t row = first; row < last; ++row) {

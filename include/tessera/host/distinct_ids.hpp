@@ -28,12 +28,13 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
       room = std::max(room, by_row(job) ? static_cast<std::size_t>(job.rows) : most_slots(job));
     auto* const tables = static_cast<std::int32_t*>(backend.scratch(
         0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
-    parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()),
-                 [&](std::int64_t job, int worker) {
-                   Job& of = p.jobs[static_cast<std::size_t>(job)];
-                   std::int32_t* const table = tables + static_cast<std::size_t>(worker) * room;
-                   by_row(of) ? find_by_row(of, table) : find_by_hash(of, table);
-                 });
+    detail::parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()),
+                         [&](std::int64_t job, int worker) {
+                           Job& of = p.jobs[static_cast<std::size_t>(job)];
+                           std::int32_t* const table =
+                               tables + static_cast<std::size_t>(worker) * room;
+                           by_row(of) ? find_by_row(of, table) : find_by_hash(of, table);
+                         });
   }
 
  private:

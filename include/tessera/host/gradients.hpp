@@ -17,9 +17,9 @@ namespace tessera::inline v0 {
 template <>
 struct op::Kernel<op::AddSquares, Host> {
   static void run(const Host& backend, const op::AddSquares::Parameters& p) {
-    const int parts = worthwhile_threads(backend.threads(), p.count * 4);
+    const int parts = detail::worthwhile_threads(backend.threads(), p.count * 4);
     std::vector<op::SquareDigits> sums(static_cast<std::size_t>(parts));
-    parallel_for(parts, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(parts, parts, [&](std::int64_t part, int) {
       op::SquareDigits sum{};
       for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)
         op::add_square(p.values[i], [&](int place, std::int64_t amount) { sum[place] += amount; });
@@ -34,8 +34,8 @@ template <>
 struct op::Kernel<op::ClipValues, Host> {
   static void run(const Host& backend, const op::ClipValues::Parameters& p) {
     if (p.clipped != nullptr) *p.clipped += held_back(p);
-    const int parts = worthwhile_threads(backend.threads(), p.count * 4);
-    parallel_for(parts, parts, [&](std::int64_t part, int) {
+    const int parts = detail::worthwhile_threads(backend.threads(), p.count * 4);
+    detail::parallel_for(parts, parts, [&](std::int64_t part, int) {
       for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)
         p.values[i] = op::ClipValues::clipped(p.values[i], p.factor, p.limit);
     });
@@ -51,9 +51,9 @@ struct op::Kernel<op::ClipValues, Host> {
 template <>
 struct op::Kernel<op::ClipRows, Host> {
   static void run(const Host& backend, const op::ClipRows::Parameters& p) {
-    const int parts = worthwhile_threads(backend.threads(), p.count * p.width * 4);
+    const int parts = detail::worthwhile_threads(backend.threads(), p.count * p.width * 4);
     std::atomic<std::int64_t> clipped = 0;
-    parallel_for(parts, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(parts, parts, [&](std::int64_t part, int) {
       std::int64_t found = 0;
       for (std::int64_t k = p.count * part / parts; k < p.count * (part + 1) / parts; ++k) {
         const float factor =
@@ -72,8 +72,8 @@ struct op::Kernel<op::ClipRows, Host> {
 template <>
 struct op::Kernel<op::AddValues, Host> {
   static void run(const Host& backend, const op::AddValues::Parameters& p) {
-    const int parts = worthwhile_threads(backend.threads(), p.count * 4);
-    parallel_for(parts, parts, [&](std::int64_t part, int) {
+    const int parts = detail::worthwhile_threads(backend.threads(), p.count * 4);
+    detail::parallel_for(parts, parts, [&](std::int64_t part, int) {
       for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)
         p.to[i] += p.values[i];
     });

@@ -8,6 +8,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Calls f(part, worker) for every part in [0, parts) on up to `threads` OpenMP threads, as they
 /// become free; `worker` (0..threads-1) is the thread that runs it. With one thread or one part
 /// nothing is started. `f` must not throw.
@@ -27,5 +29,7 @@ inline int worthwhile_threads(int threads, std::int64_t bytes) {
   const std::int64_t useful = bytes / bytes_per_thread;
   return useful >= threads ? threads : useful <= 1 ? 1 : static_cast<int>(useful);
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

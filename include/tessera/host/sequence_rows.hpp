@@ -66,9 +66,9 @@ struct op::Kernel<op::GatherIndexed, Host> {
     constexpr std::int64_t rows_per_part = 1024;
     const std::size_t bytes = static_cast<std::size_t>(p.to.columns) * sizeof(float);
     const std::int64_t parts = (p.to.rows + rows_per_part - 1) / rows_per_part;
-    parallel_for(
-        worthwhile_threads(backend.threads(), p.to.rows * static_cast<std::int64_t>(bytes)), parts,
-        [&](std::int64_t part, int) {
+    detail::parallel_for(
+        detail::worthwhile_threads(backend.threads(), p.to.rows * static_cast<std::int64_t>(bytes)),
+        parts, [&](std::int64_t part, int) {
           const std::int64_t end = std::min(p.to.rows, (part + 1) * rows_per_part);
           for (std::int64_t i = part * rows_per_part; i < end; ++i)
             if constexpr (Width != 0)

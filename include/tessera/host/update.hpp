@@ -261,7 +261,7 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
     if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow)
       bag_means = bag_mean_squares(backend, p.groups, partition, width);
     std::atomic<std::int64_t> next_bucket = 0, merged_rows = 0;
-    parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
+    detail::parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
       std::int64_t merged = 0;
       const auto arrays = workers[worker];
@@ -332,7 +332,7 @@ struct op::Kernel<op::Merge<Id, Width>, Host> {
     const BucketWorkers<Id> workers(backend, partition, width, false);
     auto* const first = static_cast<std::int64_t*>(
         backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
-    parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
+    detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
       BucketRows found = workers[worker].sorted;
@@ -343,7 +343,7 @@ struct op::Kernel<op::Merge<Id, Width>, Host> {
     first[0] = 0;
     for (std::size_t b = 0; b < buckets.size(); ++b) first[b + 1] += first[b];
     if (p.room != nullptr) *p.merged = p.room->make(first[buckets.size()]);
-    parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
+    detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
       const auto arrays = workers[worker];
@@ -374,10 +374,10 @@ struct op::Kernel<op::Apply<T, Width, O>, Host> {
     const int width = Width != op::dynamic_width ? Width : p.state.width;
     const std::int64_t row_bytes =
         width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
-    const int threads = worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
+    const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
     const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
     const std::int64_t distance = detail::prefetch_distance(row_bytes);
-    parallel_for(threads, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
       const std::int64_t begin = p.merged.count * part / parts,
                          end = p.merged.count * (part + 1) / parts;
       detail::RowUpdate<T, Width, O> update(p.state, p.step);
@@ -405,8 +405,8 @@ struct op::Kernel<op::Measure<T, O>, Host> {
   static void run(const Host& backend, const typename op::Measure<T, O>::Parameters& p) {
     const std::int64_t width = p.state.width;
     const detail::RowUpdate<T, op::dynamic_width, O> rows(p.state, p.step);
-    const int threads = worthwhile_threads(backend.threads(), p.merged.count * width * 4);
-    parallel_for(threads, threads, [&](std::int64_t part, int) {
+    const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * width * 4);
+    detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
       for (std::int64_t k = p.merged.count * part / threads;
            k < p.merged.count * (part + 1) / threads; ++k) {
         const auto at = [&](float* to) { return to != nullptr ? to + k * width : nullptr; };

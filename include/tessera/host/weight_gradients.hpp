@@ -22,9 +22,9 @@ struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
     const detail::BagParts<Group> split(backend, 0, p.groups,
                                         p.width * static_cast<std::int64_t>(sizeof(T)),
                                         p.width * std::int64_t{4});
-    const int threads = worthwhile_threads(backend.threads(), split.cost());
+    const int threads = detail::worthwhile_threads(backend.threads(), split.cost());
     const std::int64_t parts = threads == 1 ? 1 : threads * 4;
-    parallel_for(threads, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
       detail::RowPrefetcher<T, Group> ahead(p.groups, p.arena, p.width);
       bool started = false;
       split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {

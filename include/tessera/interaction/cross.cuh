@@ -20,10 +20,10 @@ namespace tessera::inline v0 {
 /// the same order and with the same first values. What is not a product is one kernel per layer and
 /// direction. One object serves one caller at a time.
 template <>
-class CrossInteraction<Linear<Cuda>> : public CrossLayers {
+class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
  public:
   CrossInteraction(const Cuda& backend, std::int64_t width, CrossOptions options = {})
-      : CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
+      : detail::CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
     for (std::vector<Floats>* const buffers : {&scales_, &states_, &narrow_})
       buffers->resize(static_cast<std::size_t>(layers()));
   }
@@ -139,10 +139,10 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
   using Floats = Buffer<float, Cuda>;
 
   /// First values of one linear layer.
-  struct FirstValues : MlpLayers {
+  struct FirstValues : detail::MlpLayers {
     FirstValues(std::int64_t in, std::int64_t out, bool bias)
-        : MlpLayers("CrossInteraction", {in, out}, bias) {}
-    using MlpLayers::first_values;
+        : detail::MlpLayers("CrossInteraction", {in, out}, bias) {}
+    using detail::MlpLayers::first_values;
   };
 
   void require_bound() const {

@@ -21,12 +21,12 @@ namespace tessera::inline v0 {
 /// dx). Parameters per layer: V, then U, then b. `CrossInteraction<Linear<Cuda>>` is in
 /// interaction/cross.cuh.
 template <class LinearLayer>
-class CrossInteraction : public CrossLayers {
+class CrossInteraction : public detail::CrossLayers {
   using LinearOptions = typename LinearLayer::Options;
 
  public:
   CrossInteraction(const Host& backend, std::int64_t width, CrossOptions options = {})
-      : CrossLayers(width, options), threads_(backend.threads()) {
+      : detail::CrossLayers(width, options), threads_(backend.threads()) {
     for (int l = 0; l < options.layers; ++l) {
       if (low_rank()) v_.emplace_back(backend, width, options.rank, LinearOptions{.bias = false});
       u_.emplace_back(backend, inner(), width, LinearOptions{.bias = true});

@@ -16,6 +16,8 @@ struct CrossOptions {
   bool tf32 = false;      ///< as MlpOptions'
 };
 
+namespace detail {
+
 /// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend:
 /// sizes, the order of their parameters (V_0 [rank, width], U_0 [width, rank], b_0 [width], V_1,
 /// ...; with rank 0 U_l is [width, width] and there is no V_l), and the shapes that forward and
@@ -57,5 +59,7 @@ class CrossLayers {
   int layers_;
   std::int64_t rank_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

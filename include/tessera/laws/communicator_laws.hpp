@@ -246,22 +246,22 @@ std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options 
               std::type_identity<std::int32_t>{}, std::type_identity<std::int64_t>{},
               std::type_identity<std::uint64_t>{});
   };
-  if constexpr (HasAllToAll<C>)
+  if constexpr (tessera::detail::HasAllToAll<C>)
     for_exchangeable(
         [&]<class T>(std::type_identity<T>) { detail::all_to_all_law<T>(c, options, faults); });
-  if constexpr (HasAllGather<C>)
+  if constexpr (tessera::detail::HasAllGather<C>)
     for_exchangeable(
         [&]<class T>(std::type_identity<T>) { detail::all_gather_law<T>(c, options, faults); });
-  if constexpr (HasAllReduce<C>)
+  if constexpr (tessera::detail::HasAllReduce<C>)
     for_reducible(
         [&]<class T>(std::type_identity<T>) { detail::all_reduce_law<T>(c, options, faults); });
-  if constexpr (HasReduceScatter<C>)
+  if constexpr (tessera::detail::HasReduceScatter<C>)
     for_reducible(
         [&]<class T>(std::type_identity<T>) { detail::reduce_scatter_law<T>(c, options, faults); });
-  if constexpr (HasBroadcast<C>)
+  if constexpr (tessera::detail::HasBroadcast<C>)
     for_exchangeable(
         [&]<class T>(std::type_identity<T>) { detail::broadcast_law<T>(c, options, faults); });
-  if constexpr (HasBarrier<C>) c.barrier();
+  if constexpr (tessera::detail::HasBarrier<C>) c.barrier();
   return faults.take();
 }
 

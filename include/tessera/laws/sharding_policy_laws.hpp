@@ -37,7 +37,7 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
           const TableSpec table{"t", rows, width};
           const Topology topology{ranks, per_node};
           Layout layout{.topology = topology, .tables = {table}, .features = {{"t", "t"}}};
-          resolve_features(layout, true);
+          tessera::detail::resolve_features(layout, true);
           std::vector<PlacementRequest> requests;
           for (int i = 0; i < P::count(table, topology); ++i) {
             const ShardRequest request = P::shard(table, topology, i),

@@ -63,6 +63,8 @@ struct BalanceMemory {
 
 template <class T>
 concept PlanConstraint = requires(PlanConstraints& c) { T::apply(c); };
+namespace detail {
+
 /// Train<O, Tables...>, Frozen<Tables...>: what their tables cost.
 template <class T>
 concept TrainedPlanTables = requires(std::string_view table) {
@@ -70,8 +72,6 @@ concept TrainedPlanTables = requires(std::string_view table) {
   T::all_others;
   T::names(table);
 };
-
-namespace detail {
 
 /// A plan as the compiler keeps it: no memory of its own.
 template <std::size_t Tables, std::size_t MaxParts>
@@ -109,20 +109,20 @@ struct StoredPlan {
 /// ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
-  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments> ||
-                  TrainedPlanTables<Arguments>) &&
+  static_assert(((PlanConstraint<Arguments> || detail::FeatureList<Arguments> ||
+                  detail::TrainedPlanTables<Arguments>) &&
                  ...),
                 "AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, "
                 "Reserve, BalanceMemory, training groups and one Features<...> "
                 "(docs/concepts/plan.md)");
-  static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1,
+  static_assert((0 + ... + int{detail::FeatureList<Arguments>}) <= 1,
                 "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 
   /// What a table of a training group costs; `others`: of the group that takes all others.
   template <class Group>
   static constexpr void set_cost([[maybe_unused]] TableSpec& table, [[maybe_unused]] bool others) {
-    if constexpr (TrainedPlanTables<Group>) {
+    if constexpr (detail::TrainedPlanTables<Group>) {
       if (others ? !Group::all_others : Group::names(table.name) == 0) return;
       using O = typename Group::optimizer;
       table.bytes_per_element = W.element_bytes + state_bytes<O>;
@@ -162,7 +162,7 @@ class AutoPlan {
     cluster.ranks = topology.ranks;
     if (topology.ranks_per_node != 0) cluster.ranks_per_node = topology.ranks_per_node;
     Layout start{.topology = cluster.topology(), .tables = {tables.begin(), tables.end()}};
-    set_rows(start, rows);
+    detail::set_rows(start, rows);
     add_features(start);
     return plan_layout(std::move(start), cluster, W, constraints());
   }
@@ -182,16 +182,16 @@ class AutoPlan {
   }
 
   static constexpr void add_features(Layout& layout) {
-    constexpr bool listed = (FeatureList<Arguments> || ...);
+    constexpr bool listed = (detail::FeatureList<Arguments> || ...);
     [[maybe_unused]] const auto append = [&]<class A>(std::type_identity<A>) {
-      if constexpr (FeatureList<A>)
+      if constexpr (detail::FeatureList<A>)
         for (const FeatureSpec& feature : A::features) layout.features.push_back(feature);
     };
     (append(std::type_identity<Arguments>{}), ...);
     if constexpr (!listed)
       for (const TableSpec& table : layout.tables)
         layout.features.push_back({table.name, table.name, table.pooling});
-    resolve_features(layout, !listed);
+    detail::resolve_features(layout, !listed);
   }
 
   static constexpr Layout uncut() {
@@ -279,7 +279,7 @@ class AutoPlan {
 
  public:
   /// See Plan::feature_shape.
-  static constexpr FeatureShape feature_shape = shape_of_features(uncut());
+  static constexpr detail::FeatureShape feature_shape = detail::shape_of_features(uncut());
   /// See Plan::keeps_rows.
   static constexpr bool keeps_rows = tessera::keeps_rows(uncut());
 

@@ -165,7 +165,7 @@ class CostModel {
     if (!whole) {
       bags = 0;
       for (const Feature& f : t.features)
-        bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
+        bags += f.bags * (f.hotness == 1 ? share : 1 - detail::constexpr_pow(1 - share, f.hotness));
     }
     const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
     const Tier read = behind ? Tier::device : tier;
@@ -223,10 +223,10 @@ class CostModel {
   }
   /// Of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r)
-               ? 1
-               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
-                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
+    return is_whole(t, r) ? 1
+                          : detail::share_of_ids(t.rows, static_cast<double>(r.row_begin),
+                                                 static_cast<double>(r.row_end),
+                                                 workload_.sorted_ids ? t.skew : 0);
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
     return is_whole(t, r)         ? t.distinct
@@ -240,10 +240,10 @@ class CostModel {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
     return workload_.sorted_ids
-               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
-                             static_cast<double>(r.row_end), t.skew)
+               ? detail::missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
+                                     static_cast<double>(r.row_end), t.skew)
                : here / t.rows *
-                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+                     detail::missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
   }
   /// Each is read, and as many go back; of files, into blocks that are read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
@@ -293,7 +293,7 @@ class CostModel {
     c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
     if (!whole)
       c.ask += remote * ids * cluster_.cut_seconds *
-               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
+               (1 + detail::constexpr_log(blocks) / detail::constexpr_log(2)) / ranks_;
     c.lookup =
         gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);

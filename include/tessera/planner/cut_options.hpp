@@ -48,6 +48,8 @@ struct PlanConstraints {
   }
 };
 
+namespace detail {
+
 /// Seconds of a rank in each of the stages that wait for the slowest.
 struct StageLoad {
   double route = 0, lookup = 0, exchange = 0, update = 0;
@@ -216,5 +218,7 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   // Too few ranks for what was pinned or left over: the table stays whole.
   if (first == options.size()) add(Cut::table_wise, 1);
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

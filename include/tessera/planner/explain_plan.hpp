@@ -50,6 +50,8 @@ inline std::string describe_step(const Prediction& p, const Workload& workload) 
   return fmt::format("{:.3f} ms = {}", 1e3 * p.step_seconds, text);
 }
 
+namespace detail {
+
 /// How a table is cut, seen from its rectangles. `places` stays empty.
 inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   bool one_row_range = true, one_column_range = true, everywhere = false;
@@ -93,6 +95,8 @@ inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const
   }
   return found == shards.size();
 }
+
+}  // namespace detail
 
 /// "row-wise", "column-wise 4 on the host, behind a cache"; a policy of the user's by its name.
 inline std::string describe(const TableCut& cut) {
@@ -141,10 +145,14 @@ inline RunnerUp runner_up(const Layout& layout, const CostModel& model, std::int
   return best;
 }
 
+namespace detail {
+
 /// What calibrated predictions were found to be worth on a host (docs/cost_model.md): most steps
 /// within this share of the measured one, and the order of two plans right nearly always where they
 /// differ by more than `ordered_margin`.
 inline constexpr double model_error = 0.25, ordered_margin = 0.20;
+
+}  // namespace detail
 
 /// The runner-up, how far behind it is, and what that margin is worth. `measured`: the cluster's
 /// constants were measured on its machines.
@@ -157,13 +165,13 @@ inline std::string describe_margin(const RunnerUp& other, double step_seconds, b
     return text +
            "; with constants that were not measured here the order of the two is a guess: measure "
            "both";
-  return text + (margin > ordered_margin
+  return text + (margin > detail::ordered_margin
                      ? fmt::format("; plans that differ by more than {:.0f} % are nearly always in "
                                    "the right order",
-                                   100 * ordered_margin)
+                                   100 * detail::ordered_margin)
                      : fmt::format("; that is less than the model's error of up to {:.0f} %: "
                                    "measure both where it matters",
-                                   100 * model_error));
+                                   100 * detail::model_error));
 }
 
 /// Why one table is cut as it is: what the step would be with its other cuts, everything else as it
@@ -189,6 +197,8 @@ struct CutReason {
   std::string cache{};          ///< describe_cache
 };
 
+namespace detail {
+
 /// Of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a batch's rows:
 /// 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of 35 % on". Of
 /// its first rectangle that is there; empty where there is none, or all fit the cache. The cache is
@@ -211,8 +221,6 @@ inline std::string describe_cache(const std::vector<Shard>& shards, const CostMo
                             : fmt::format("caches of this table pay from a hit rate of {:.0f} % on",
                                           100 * gain.pays_from));
 }
-
-namespace detail {
 
 /// Predicts a plan with another cut of one table, without going through the others again.
 class OtherCuts {

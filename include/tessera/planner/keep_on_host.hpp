@@ -57,7 +57,7 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
                               std::int64_t host_memory = 0) {
   if (!layout.fault.ok()) return layout;
   detail::move_out(layout, cost, device_memory, Tier::host);
-  layout.fault = check_memory(layout, cost, device_memory, host_memory);
+  layout.fault = detail::check_memory(layout, cost, device_memory, host_memory);
   return layout;
 }
 
@@ -65,7 +65,7 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
 /// files, until the others of every rank leave half of it to the caches. The rest,
 /// `memory - bytes_in(layout, cost, rank, Tier::device)`, is for TableFiles::cache_bytes.
 constexpr Layout keep_on_file(Layout layout, const MemoryCost& cost, std::int64_t memory) {
-  if (layout.fault.ok() && !check_memory(layout, cost, memory).ok())
+  if (layout.fault.ok() && !detail::check_memory(layout, cost, memory).ok())
     detail::move_out(layout, cost, memory / 2, Tier::file);
   return layout;
 }

@@ -21,7 +21,7 @@ constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> t
   if (one_feature_per_table)
     for (const TableSpec& table : layout.tables)
       layout.features.push_back({table.name, table.name, table.pooling});
-  resolve_features(layout, one_feature_per_table);
+  detail::resolve_features(layout, one_feature_per_table);
   return layout;
 }
 
@@ -133,9 +133,9 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
 /// with the tables; pins of unknown tables are `unknown_table`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
                              const PlanConstraints& constraints = {}) {
-  if (layout.fault.ok()) layout.fault = check_ranks(layout.topology);
+  if (layout.fault.ok()) layout.fault = detail::check_ranks(layout.topology);
   if (!layout.fault.ok()) return layout;
-  const NameIndex names(layout.tables);
+  const detail::NameIndex names(layout.tables);
   for (const TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);

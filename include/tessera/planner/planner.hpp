@@ -48,7 +48,7 @@ class Planner {
                            model.memory(static_cast<int>(t)).of({0, table.rows, 0, table.width})) /
                        ranks_;
       first_option_.push_back(options_.size());
-      append_cut_options(layout_, static_cast<int>(t), model_, constraints_, options_);
+      detail::append_cut_options(layout_, static_cast<int>(t), model_, constraints_, options_);
     }
   }
 
@@ -79,7 +79,7 @@ class Planner {
         search_once(balance, constraints_.effort / 4, found);
       const std::int64_t memory = room(Tier::device);  // even memory from the start leads elsewhere
       room(Tier::device) =
-          std::min(memory, static_cast<std::int64_t>(PartPlacement::level * limits().even));
+          std::min(memory, static_cast<std::int64_t>(detail::PartPlacement::level * limits().even));
       search_once(0, constraints_.effort / 4, found);
       room(Tier::device) = memory;
     }
@@ -87,7 +87,7 @@ class Planner {
     return select(found);
   }
 
-  using Option = CutOption;
+  using Option = detail::CutOption;
   // searches with less effort, while compiling, take fewer ways
   static constexpr std::int64_t kThorough = 1'000'000;
 
@@ -99,17 +99,17 @@ class Planner {
     improve();
     const double score = placement_.place(best_, effort_);
     found.push_back(choice_of(best_));
-    found.back().fits = score < PartPlacement::overflow;
+    found.back().fits = score < detail::PartPlacement::overflow;
     if (constraints_.effort < kThorough || ranks_ == 1) return;
     placement_.exchange(best_);
     const double exchanged = placement_.score();
     if (exchanged >= score) return;
     found.back() = choice_of(best_);
-    found.back().fits = exchanged < PartPlacement::overflow;
+    found.back().fits = exchanged < detail::PartPlacement::overflow;
   }
 
-  constexpr PartPlacement::Limits& limits() { return placement_.limits(); }
-  constexpr const PartPlacement::Limits& limits() const { return placement_.limits(); }
+  constexpr detail::PartPlacement::Limits& limits() { return placement_.limits(); }
+  constexpr const detail::PartPlacement::Limits& limits() const { return placement_.limits(); }
   constexpr std::int64_t& room(Tier tier) { return limits().room[tier]; }
   constexpr std::int64_t room(Tier tier) const { return limits().room[tier]; }
   constexpr bool has(Tier tier) const { return memory_of(model_.cluster(), tier) > 0; }
@@ -341,7 +341,7 @@ class Planner {
   int ranks_;
   std::int64_t effort_;
   std::vector<Option> options_;
-  PartPlacement placement_;
+  detail::PartPlacement placement_;
   std::vector<std::size_t> first_option_;  // by table
   std::vector<int> best_;                  // option of each table
   double best_score_ = 0;

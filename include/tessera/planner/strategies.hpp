@@ -57,10 +57,10 @@ constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table
                                      const Topology& topology, int i) {
   if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
   ShardRequest request = cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
-                         : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
+                         : cut.cut == Cut::column_wise ? detail::column_part(table, cut.parts, i)
                          : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
-                         : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
-                                                       : TableWise<>::shard(table, topology, i);
+                         : cut.cut == Cut::grid ? detail::grid_part(table, topology, cut.parts, i)
+                                                : TableWise<>::shard(table, topology, i);
   request.tier = cut.tier;
   request.cache_rows = std::min(cut.cache_rows, request.rectangle.rows());
   return request;

@@ -78,7 +78,7 @@ inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
         std::filesystem::remove(entry.path());
   }
   const FrozenTables tables(file);
-  return base.empty() ? tables : with_increment(tables, checkpoint);
+  return base.empty() ? tables : detail::with_increment(tables, checkpoint);
 }
 
 /// Frozen tables that are replaced, as a whole, by newer versions while any number of threads look
@@ -92,7 +92,7 @@ class FreshTables {
   /// Rows and keys of an increment in place of those there (see with_increment).
   void apply(const std::filesystem::path& checkpoint) {
     const std::lock_guard lock(one_at_a_time_);
-    publish(with_increment(*current(), checkpoint));
+    publish(detail::with_increment(*current(), checkpoint));
   }
   /// Other tables of the same names, rows and widths; their formats may differ. Throws
   /// InvalidArgument for others.
@@ -107,7 +107,7 @@ class FreshTables {
     const auto now = current();
     const Manifest manifest = read_manifest(checkpoint).first;
     publish(!manifest.base.empty() && manifest.base_crc == now->base().crc
-                ? with_increment(*now, checkpoint)
+                ? detail::with_increment(*now, checkpoint)
                 : frozen_tables_of(checkpoint, options));
   }
   /// `follow` for each checkpoint that a training saves, in a thread of its own, until the result

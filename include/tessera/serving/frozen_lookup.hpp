@@ -163,7 +163,8 @@ class FrozenLookup {
                 output.stride >= output.columns,
             "FrozenLookup: {} samples of {} columns go to [{}, {}] with a stride of {}",
             batch.batch, columns(), output.rows, output.columns, output.stride);
-    admitted_.admit(backend_, layout_, order_, batch, {bad_ids_, report_, SizesNeeded::none}, 0);
+    admitted_.admit(backend_, layout_, order_, batch,
+                    {bad_ids_, report_, detail::SizesNeeded::none}, 0);
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const FrozenTables::Table& table = table_of(tables, f);
       if (features_[f].pooling == Pooling::none) {
@@ -185,9 +186,9 @@ class FrozenLookup {
   void pool_in_parts(const Rows& rows, int width, const op::Bags<Id>& bags, float* to,
                      std::int64_t stride) const {
     const auto bytes = static_cast<std::int64_t>(Row::bytes(width));
-    const int threads = worthwhile_threads(backend_.threads(), bags.entries() * bytes);
+    const int threads = detail::worthwhile_threads(backend_.threads(), bags.entries() * bytes);
     const std::int64_t parts = std::min<std::int64_t>(threads == 1 ? 1 : 4 * threads, bags.bags);
-    parallel_for(threads, parts, [&](std::int64_t part, int) {
+    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
       const std::int64_t first = bags.bags * part / parts, last = bags.bags * (part + 1) / parts;
       if (first < last)
         detail::pool_rows<Row, Weighted>(rows, width, bags, first, last, to, stride);

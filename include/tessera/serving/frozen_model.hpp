@@ -248,7 +248,7 @@ class FrozenModel {
         pad_(last.pad_),
         step_(increment.manifest().step),
         tables_(std::make_shared<const FrozenTables>(
-            with_increment(*last.tables_, increment.folder()))),
+            detail::with_increment(*last.tables_, increment.folder()))),
         columns_(last.columns_),
         wide_(last.wide_) {
     for (std::vector<Column>* columns : {&columns_, &wide_})

@@ -56,9 +56,9 @@ class FrozenTables {
     RowFormat format = RowFormat::fp32;
     const std::byte* data = nullptr;  ///< rows of row_bytes(format, width), without padding
     /// Rows in place of those in `data`; null: none. See with_increment.
-    std::shared_ptr<const RowOverlay> changed{};
-    std::shared_ptr<const KeyTable> keys{};  ///< of a vocabulary; null: ids are rows
-    std::string keys_name{};                 ///< of the checkpoint's tensors: "vocabulary.3"
+    std::shared_ptr<const detail::RowOverlay> changed{};
+    std::shared_ptr<const detail::KeyTable> keys{};  ///< of a vocabulary; null: ids are rows
+    std::string keys_name{};  ///< of the checkpoint's tensors: "vocabulary.3"
   };
 
   explicit FrozenTables(const std::filesystem::path& file, FrozenOptions options = {})
@@ -128,8 +128,8 @@ class FrozenTables {
   }
 
   /// The same file with other rows and keys in place of its own, by table.
-  FrozenTables with(std::vector<std::shared_ptr<const RowOverlay>> changed,
-                    std::vector<std::shared_ptr<const KeyTable>> keys,
+  FrozenTables with(std::vector<std::shared_ptr<const detail::RowOverlay>> changed,
+                    std::vector<std::shared_ptr<const detail::KeyTable>> keys,
                     CheckpointMark checkpoint) const {
     FrozenTables other = *this;
     for (std::size_t t = 0; t < tables_.size(); ++t) {
@@ -228,10 +228,10 @@ class FrozenTables {
       throw DataError(
           fault(fmt::format("{} {} is no list of keys and rows", tensor_type_name(info.type),
                             detail::shape_text(info.shape))));
-    if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(KeyTable::Slot) != 0)
+    if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(detail::KeyTable::Slot) != 0)
       throw DataError(fault("they are not aligned"));
-    const auto* const slots = reinterpret_cast<const KeyTable::Slot*>(bytes.data());
-    table.keys = std::make_shared<const KeyTable>(
+    const auto* const slots = reinterpret_cast<const detail::KeyTable::Slot*>(bytes.data());
+    table.keys = std::make_shared<const detail::KeyTable>(
         std::span(slots, static_cast<std::size_t>(info.shape[0])), *seed);
     table.keys_name = name;
   }

@@ -68,8 +68,6 @@ inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
   return overlay;
 }
 
-}  // namespace detail
-
 /// Frozen tables with the rows and keys of an increment of the checkpoint that they were made of, in
 /// the same formats, in place of those of their file and of earlier increments (an increment holds
 /// all that changed since its base). With the base itself: as the file has them. Shares the file;
@@ -105,5 +103,7 @@ inline FrozenTables with_increment(const FrozenTables& tables,
   }
   return tables.with(std::move(changed), std::move(keys), mark);
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -15,7 +15,7 @@
 #include <span>
 #include <string>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// The keys of the tables whose rows are those of a list, by table, checked: every row is one of
 /// the table's. Throws DataError for what is missing or does not fit the description.
@@ -47,4 +47,4 @@ inline std::map<std::string, KeyList> read_key_lists(CheckpointReader& reader,
   return lists;
 }
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

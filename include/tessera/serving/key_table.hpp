@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Which row each raw key of a frozen vocabulary has. Nothing changes it; any number of threads may
 /// search. Open addressing with linear probing, two thirds full: 24 bytes for a key.
@@ -72,7 +72,7 @@ class KeyTable {
     const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed_);
     return static_cast<std::size_t>(((hash >> 32) * slots_.size()) >> 32);
   }
-  void foresee(std::int64_t key) const { detail::prefetch(&slots_[first(key)], sizeof(Slot)); }
+  void foresee(std::int64_t key) const { prefetch(&slots_[first(key)], sizeof(Slot)); }
   /// The key's slot, or the free one where it would be. (Of a damaged file without a free one, any.)
   std::size_t place(std::int64_t key) const {
     std::size_t at = first(key);
@@ -87,4 +87,4 @@ class KeyTable {
   std::uint64_t seed_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

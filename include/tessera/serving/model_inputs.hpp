@@ -59,7 +59,7 @@ class ModelInputs {
  public:
   /// Reads the lists of keys, or the vocabulary, of a checkpoint. Throws DataError.
   ModelInputs(ModelDescription model, CheckpointReader& reader) : model_(std::move(model)) {
-    const auto lists = read_key_lists(reader, model_);
+    const auto lists = detail::read_key_lists(reader, model_);
     for (std::size_t t = 0; t < model_.tables.size(); ++t) {
       const TableInput& table = model_.tables[t];
       rows_.emplace_back();

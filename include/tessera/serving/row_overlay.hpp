@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Rows that stand in place of those of a frozen table. Two bits for each row of the table say
 /// which and where: whether a row is here, and how many before it are.
@@ -47,7 +47,7 @@ class RowOverlay {
   }
   /// Fetches what `find` will read of its own.
   void foresee(std::int64_t row) const {
-    detail::prefetch(&words_[static_cast<std::size_t>(row / 64)], sizeof(Word));
+    prefetch(&words_[static_cast<std::size_t>(row / 64)], sizeof(Word));
   }
 
  private:
@@ -59,4 +59,4 @@ class RowOverlay {
   Buffer<std::byte, Host> data_;  ///< on huge pages, as any row may be read
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -118,6 +118,8 @@ inline std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
+namespace detail {
+
 /// What would make it fit, in words.
 inline std::string describe_remedy(const PlanFault& fault) {
   switch (fault.remedy) {
@@ -134,6 +136,8 @@ inline std::string describe_remedy(const PlanFault& fault) {
   }
   return "no number of ranks would help: give each more memory";
 }
+
+}  // namespace detail
 
 /// The fault in words.
 inline std::string describe(const PlanFault& fault) {
@@ -204,7 +208,7 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format(
           "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
           "{}",
-          name, bytes_text(fault.found), bytes_text(fault.limit), describe_remedy(fault));
+          name, bytes_text(fault.found), bytes_text(fault.limit), detail::describe_remedy(fault));
     case PlanFault::Kind::uneven_columns:
       return fmt::format(
           "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
@@ -224,6 +228,8 @@ inline std::string describe(const PlanFault& fault) {
   }
   return "unknown fault";
 }
+
+namespace detail {
 
 /// Looks names up by hash; also finds duplicates. Both in O(n log n), which keeps plans of hundreds
 /// of tables cheap to compile.
@@ -259,6 +265,8 @@ class NameIndex {
   std::vector<std::pair<std::uint64_t, int>> keys_;
 };
 
+}  // namespace detail
+
 /// A plan worked out for a number of ranks: every rectangle and the rank that holds it. Everything
 /// else is derived from it.
 struct Layout {
@@ -291,6 +299,8 @@ struct Layout {
   }
 };
 
+namespace detail {
+
 /// Elements that a table may have, so that counting those of a rank in bytes does not overflow.
 inline constexpr std::int64_t max_table_elements = std::int64_t{1} << 56;
 
@@ -300,9 +310,11 @@ constexpr PlanFault check_ranks(const Topology& topology) {
                             : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
 }
 
+}  // namespace detail
+
 /// Checks that the shards of every table cover it exactly once and sit on ranks that exist.
 constexpr PlanFault check_cover(const Layout& layout) {
-  if (const PlanFault fault = check_ranks(layout.topology); !fault.ok()) return fault;
+  if (const PlanFault fault = detail::check_ranks(layout.topology); !fault.ok()) return fault;
   for (const Shard& shard : layout.shards)
     if (shard.table < 0 || shard.table >= static_cast<int>(layout.tables.size()))
       return PlanFault::of(PlanFault::Kind::bad_table, "", shard.table,
@@ -332,6 +344,8 @@ constexpr PlanFault check_cover(const Layout& layout) {
   }
   return {};
 }
+
+namespace detail {
 
 /// Resolves every feature's table and output columns; finds names that are missing or stand twice,
 /// and tables without rows or width, or too large. A fault that is there already stays.
@@ -376,12 +390,16 @@ struct FeatureShape {
   int width = 0;
 };
 
+}  // namespace detail
+
 /// Whether the rows of some feature come to the rank that asks as they are.
 constexpr bool keeps_rows(const Layout& layout) {
   for (const FeatureSpec& feature : layout.features)
     if (keeps_rows(feature.pooling)) return true;
   return false;
 }
+
+namespace detail {
 
 /// `layout`: one whose features are resolved.
 constexpr FeatureShape shape_of_features(const Layout& layout) {
@@ -397,6 +415,8 @@ constexpr FeatureShape shape_of_features(const Layout& layout) {
   return shape;
 }
 
+}  // namespace detail
+
 /// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
 /// `features` empty: one per table. Its `fault` says what is wrong with it, if anything.
 constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables,
@@ -406,7 +426,7 @@ constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> ta
   if (one_feature_per_table)
     for (const TableSpec& table : layout.tables)
       layout.features.push_back({table.name, table.name, table.pooling});
-  resolve_features(layout, one_feature_per_table);
+  detail::resolve_features(layout, one_feature_per_table);
   std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
     const auto key = [](const Shard& s) {
       return std::tuple(s.table, s.rectangle.row_begin, s.rectangle.column_begin);

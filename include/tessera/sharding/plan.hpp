@@ -24,6 +24,8 @@ struct TableRows {
   std::int64_t rows = 0;
 };
 
+namespace detail {
+
 /// Replaces tables' rows; a name that no table has, or that comes twice, is the layout's fault.
 constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
   if (rows.empty()) return;
@@ -41,8 +43,6 @@ constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
     }
   }
 }
-
-namespace detail {
 
 /// The arithmetic of a plan: its tables, and its layout for any topology.
 template <class... Entries>
@@ -234,7 +234,7 @@ struct PlanArithmetic {
 template <class... Entries>
 class Plan {
   static_assert((detail::CheckedEntry<Entries>::value && ...));
-  static_assert((0 + ... + int{FeatureList<Entries>}) <= 1,
+  static_assert((0 + ... + int{detail::FeatureList<Entries>}) <= 1,
                 "Plan: give one Features<...> that lists all features");
   using Arithmetic = detail::PlanArithmetic<Entries...>;
   static_assert(SoundPlan<Arithmetic::name_fault, Entries...>::value);
@@ -250,7 +250,8 @@ class Plan {
 
   /// Number of features, and the width of their vectors if it is the same for all: what a dot
   /// interaction takes (DotFor).
-  static constexpr FeatureShape feature_shape = shape_of_features(Arithmetic::uncut());
+  static constexpr detail::FeatureShape feature_shape =
+      detail::shape_of_features(Arithmetic::uncut());
 
   /// Whether some rectangle has a copy on every rank.
   static constexpr bool replicates = Arithmetic::replicates();
@@ -292,6 +293,8 @@ constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, in
   return bytes;
 }
 
+namespace detail {
+
 /// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
 /// into its share of the host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
 /// what is there.
@@ -331,5 +334,7 @@ constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
   for (const TableSpec& table : layout.tables) costs.push_back(memory_cost(table, cost));
   return check_memory(layout, costs, memory_per_rank, host_memory_per_rank);
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -16,6 +16,8 @@ constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int
   return quotient * i + (i < remainder ? i : remainder);
 }
 
+namespace detail {
+
 /// Part `i` of a table cut into `parts` parts side by side, for any rank.
 constexpr ShardRequest column_part(const TableSpec& table, int parts, int i) {
   const std::int32_t width = table.width / parts;
@@ -32,6 +34,8 @@ constexpr ShardRequest grid_part(const TableSpec& table, const Topology& topolog
            column * width, (column + 1) * width},
           {.kind = Place::Kind::node_member, .index = member, .group = column}};
 }
+
+}  // namespace detail
 
 /// A full copy on every rank (data parallel).
 template <class... Sources>
@@ -79,7 +83,7 @@ struct ColumnWise {
   static constexpr int column_parts = K;
   static constexpr int count(const TableSpec&, const Topology&) { return K; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int i) {
-    return column_part(table, K, i);
+    return detail::column_part(table, K, i);
   }
 };
 
@@ -102,7 +106,7 @@ struct ColumnWiseOn<OnRanks<Ranks...>, Sources...> {
   static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Ranks); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Ranks)> ranks{Ranks...};
-    return {column_part(table, column_parts, i).rectangle,
+    return {detail::column_part(table, column_parts, i).rectangle,
             {.kind = Place::Kind::rank, .index = ranks[i] % topology.ranks}};
   }
 };
@@ -164,7 +168,7 @@ struct Grid {
     return K * topology.node_size();
   }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    return grid_part(table, topology, K, i);
+    return detail::grid_part(table, topology, K, i);
   }
 };
 
@@ -189,7 +193,7 @@ struct GridOn<OnNodes<Nodes...>, Sources...> {
     constexpr std::array<int, sizeof...(Nodes)> nodes{Nodes...};
     const int size = topology.node_size(),
               rank = nodes[i / size] % topology.nodes() * size + i % size;
-    return {grid_part(table, topology, column_parts, i).rectangle,
+    return {detail::grid_part(table, topology, column_parts, i).rectangle,
             {.kind = Place::Kind::rank, .index = rank % topology.ranks}};
   }
 };

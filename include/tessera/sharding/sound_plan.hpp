@@ -17,6 +17,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// One line of a plan: a sharding policy and the tables it cuts.
 template <class E>
 concept PlanEntry = ShardingPolicy<E> && requires {
@@ -28,8 +30,6 @@ template <class E>
 concept FeatureList = requires {
   { E::features[0] } -> std::convertible_to<const FeatureSpec&>;
 };
-
-namespace detail {
 
 template <class E>
 concept HasTables = requires {

@@ -127,14 +127,14 @@ class Accumulator {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
           backend_, communicator_, store_.layout(), store_.routing(),
-          [](const ArenaPlan& arena) { return arena.trains; });
+          [](const detail::ArenaPlan& arena) { return arena.trains; });
     std::vector<op::MergedGradients> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
     const std::span<const float* const> means = row_squares_->run_stage(merged, {});
     std::int64_t rows = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (merged[a].count == 0) continue;
-      const ArenaPlan& plan = store_.routing().arenas()[a];
+      const detail::ArenaPlan& plan = store_.routing().arenas()[a];
       std::vector<op::ClipRows::Segment> segments;
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         const Shard& shard = store_.layout().shards[static_cast<std::size_t>(plan.shards[i])];

@@ -32,8 +32,8 @@ class DeviceAdmission {
     make_jobs(layout, features, batch);
     run(backend, batch, checks);
     checks.report.send(backend, features);
-    const bool known = checks.sizes == SizesNeeded::none ||
-                       (checks.sizes == SizesNeeded::bounds && !batch.bounds.empty());
+    const bool known = checks.sizes == detail::SizesNeeded::none ||
+                       (checks.sizes == detail::SizesNeeded::bounds && !batch.bounds.empty());
     if (offsets_given_ && !known) {
       read_ends(backend, batch, cuts, ends);
       checks.report.raise(backend, layout);

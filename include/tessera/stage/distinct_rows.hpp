@@ -166,13 +166,14 @@ class DistinctRows {
     for (Feature& feature : features_) {
       if (!feature.active) continue;
       const std::int64_t first_entry = feature.fixed ? 0 : feature.bags.first_entry;
-      feature.indices = op::Bags<std::int32_t>{.ids = feature.index - first_entry,
-                         .offsets = feature.fixed ? feature.offsets : feature.bags.offsets,
-                         .weights = feature.bags.weights,
-                         .bag_scale = feature.bags.bag_scale,
-                         .bags = feature.bags.bags,
-                         .entry_bound = feature.bags.entry_bound,
-                         .first_entry = first_entry};
+      feature.indices =
+          op::Bags<std::int32_t>{.ids = feature.index - first_entry,
+                                 .offsets = feature.fixed ? feature.offsets : feature.bags.offsets,
+                                 .weights = feature.bags.weights,
+                                 .bag_scale = feature.bags.bag_scale,
+                                 .bags = feature.bags.bags,
+                                 .entry_bound = feature.bags.entry_bound,
+                                 .first_entry = first_entry};
       feature.first = floats;
       const auto size = static_cast<std::size_t>(feature.rows() * feature.width);
       floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes

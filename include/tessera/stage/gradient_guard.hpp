@@ -83,7 +83,7 @@ class GradientGuard {
     NonFinite policy;
     std::int64_t begin, end;
   };
-  NonFiniteCount<Backend>& count_of(NonFinite policy) {
+  detail::NonFiniteCount<Backend>& count_of(NonFinite policy) {
     return policy == NonFinite::reject ? counts_->rejecting : counts_->used;
   }
 
@@ -92,7 +92,7 @@ class GradientGuard {
   /// Of those that are used, and of those that reject a step.
   struct Counts {
     explicit Counts(const Backend& backend) : used(backend), rejecting(backend) {}
-    NonFiniteCount<Backend> used, rejecting;
+    detail::NonFiniteCount<Backend> used, rejecting;
   };
   std::optional<Counts> counts_;  ///< where any are looked at
   bool rejects_ = false;

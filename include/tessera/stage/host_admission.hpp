@@ -53,7 +53,7 @@ template <class Backend>
 struct IdChecks {
   BadIds bad_ids = BadIds::throw_error;
   IdReport<Backend>& report;
-  SizesNeeded sizes = SizesNeeded::exact;
+  detail::SizesNeeded sizes = detail::SizesNeeded::exact;
 };
 
 /// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read

@@ -30,7 +30,8 @@ class MeanSquareExchange {
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
                      const RankLayout& routing, const TakesPart& takes_part)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
-    for (const ArenaPlan& arena : routing.arenas()) takes_part_.push_back(takes_part(arena));
+    for (const detail::ArenaPlan& arena : routing.arenas())
+      takes_part_.push_back(takes_part(arena));
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
@@ -95,7 +96,7 @@ class MeanSquareExchange {
   }
 
   void add_pairs(std::size_t arena, std::size_t segment) {
-    const ArenaPlan& plan = routing_.arenas()[arena];
+    const detail::ArenaPlan& plan = routing_.arenas()[arena];
     const int own = plan.shards[segment];
     const Rectangle& mine = rectangle(own);
     for (std::size_t s = 0; s < layout_.shards.size(); ++s) {

@@ -48,7 +48,7 @@ class LocalIdExchange {
 
  private:
   /// The bags of a slot's source that are cut.
-  op::Bags<Id> cut_from(const StepState& step, const WireSlot& of) const {
+  op::Bags<Id> cut_from(const StepState& step, const detail::WireSlot& of) const {
     const auto source = static_cast<std::size_t>(of.rank);
     return of.rank == routing_.rank() ? step.bags_to_route(of.slot->feature, source)
                                       : step.bags_to_route_of(of.slot->feature, source);
@@ -58,7 +58,7 @@ class LocalIdExchange {
   void list_cuts(StepState& step) {
     step.routed.pack_jobs_.clear();
     step.routed.blocks_.clear();
-    for (const WireSlot& of : routing_.served()) {
+    for (const detail::WireSlot& of : routing_.served()) {
       if (of.slot->whole) continue;
       step.routed.blocks_.push_back({of.slot->row_begin, of.slot->row_end});
       step.routed.pack_jobs_.push_back({cut_from(step, of), {}, false});
@@ -77,7 +77,7 @@ class LocalIdExchange {
     step.routed.places_in_.clear();  // of the samples of what is cut
     std::size_t bytes = 0, offsets = 0, positions = 0;
     auto next_block = step.routed.blocks_.begin();
-    for (const WireSlot& of : routing_.served()) {
+    for (const detail::WireSlot& of : routing_.served()) {
       const Slot& slot = *of.slot;
       const op::Bags<Id> bags = cut_from(step, of);
       IdMessageHeader& header = step.routed.headers_in_.emplace_back();
@@ -115,7 +115,7 @@ class LocalIdExchange {
     auto next_header = step.routed.headers_in_.begin();
     auto next_block = step.routed.blocks_.begin();
     auto next_samples = step.routed.places_in_.begin();
-    for (const WireSlot& of : routing_.served()) {
+    for (const detail::WireSlot& of : routing_.served()) {
       const IdMessageHeader& header = *next_header++;
       if (of.slot->whole) continue;
       const IdMessage m(header, sizeof(Id));
@@ -160,7 +160,7 @@ class LocalIdExchange {
     detail::BlockPlaces<std::int32_t> places(detail::block_alignment(communicator_),
                                              step.routed.counts_in_, ranks);
     step.routed.places_out_.clear();
-    for (const WireSlot& to : routing_.requested()) {
+    for (const detail::WireSlot& to : routing_.requested()) {
       if (to.slot->whole) continue;
       step.routed.sent_[to.index].bags = step.routed.headers_out_[to.index].bags;
       step.routed.places_out_.push_back(
@@ -171,7 +171,7 @@ class LocalIdExchange {
                                      step.routed.counts_out_, step.routed.samples_.span(),
                                      step.routed.counts_in_);
     auto next = step.routed.places_out_.begin();
-    for (const WireSlot& to : routing_.requested())
+    for (const detail::WireSlot& to : routing_.requested())
       if (!to.slot->whole) step.routed.sent_[to.index].samples = samples + *next++;
   }
 

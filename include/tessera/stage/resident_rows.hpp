@@ -87,7 +87,7 @@ class HeldRows {
 
   std::vector<Part> parts_;
   std::vector<std::int64_t> rows_;
-  std::vector<RowDirectory::Slot> slots_;
+  std::vector<detail::RowDirectory::Slot> slots_;
   std::vector<Id> ids_;
   Buffer<Id, Backend> placed_;
   typename Cache::Pins pins_;
@@ -115,7 +115,7 @@ class ResidentRows {
     for (std::size_t i = 0; i < received.size(); ++i) {
       const Slot& slot = routing.own_slot(i / ranks);
       first_part_[i] = places_.size();
-      for (const SlotPart& part : slot.parts) {
+      for (const detail::SlotPart& part : slot.parts) {
         op::Bags<Id> bags = received[i];
         bags.row_bias = part.row_bias;
         const auto a = static_cast<std::size_t>(part.arena);

@@ -94,7 +94,7 @@ class RoutedIds {
   /// Slots that this rank serves from its own ids read these in place: bags_of(feature).
   template <class BagsOf>
   void set_direct(const RankLayout& routing, const BagsOf& bags_of) {
-    for (const WireSlot& own : routing.served())
+    for (const detail::WireSlot& own : routing.served())
       if (own.rank == routing.rank() && own.slot->whole)
         received_[own.index] = bags_of(own.slot->feature);
   }
@@ -178,11 +178,11 @@ class IdExchange {
   void list_chains(StepState& step) {
     step.routed.blocks_.clear();
     step.routed.pack_jobs_.clear();
-    for (const SlotChain& chain : routing_.chains())
+    for (const detail::SlotChain& chain : routing_.chains())
       for (const int s : chain.slots)
         step.routed.blocks_.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
     std::span<Block> rest = step.routed.blocks_;
-    for (const SlotChain& chain : routing_.chains()) {
+    for (const detail::SlotChain& chain : routing_.chains()) {
       step.routed.pack_jobs_.push_back({step.bags_to_route(chain.feature),
                                         rest.first(chain.slots.size()),
                                         !packs_samples(step, chain.slots.front())});
@@ -195,7 +195,7 @@ class IdExchange {
     if (step.routed.pack_jobs_.empty()) return;
     op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, true});
     const Block* block = step.routed.blocks_.data();
-    for (const SlotChain& chain : routing_.chains())
+    for (const detail::SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         step.routed.sent_[s].bags = block->bags;
         step.routed.sent_[s].entries = block++->entries;
@@ -228,7 +228,7 @@ class IdExchange {
   /// Other ranks' batches are like this one's.
   void expect_headers(StepState& step) {
     auto next = step.routed.headers_in_.begin();
-    for (const WireSlot& from : routing_.served()) {
+    for (const detail::WireSlot& from : routing_.served()) {
       const Slot& slot = *from.slot;
       const bool direct = from.rank == routing_.rank() && slot.whole;  // and sends nothing
       const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.bags_to_route(slot.feature);
@@ -239,7 +239,7 @@ class IdExchange {
   /// What ranks must have in common shows where they meet anyway.
   void check_headers(const StepState& step) const {
     auto header = step.routed.headers_in_.begin();
-    for (const WireSlot& from : routing_.served()) {
+    for (const detail::WireSlot& from : routing_.served()) {
       require(header->id_size == sizeof(Id),
               "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be "
               "of one type",
@@ -255,7 +255,7 @@ class IdExchange {
     std::size_t samples = 0, positions = 0;
     detail::BlockPlaces<std::byte> out(blocks, step.routed.counts_out_, routing_.ranks());
     step.routed.places_out_.resize(routing_.slots().size());
-    for (const WireSlot& to : routing_.requested()) {
+    for (const detail::WireSlot& to : routing_.requested()) {
       const std::size_t s = to.index;
       step.routed.places_out_[s] = out.take(to.rank, message(step.routed.headers_out_[s]).size);
       if (!packs_samples(step, s)) continue;
@@ -266,7 +266,7 @@ class IdExchange {
     detail::BlockPlaces<std::byte> in(blocks, step.routed.counts_in_, routing_.ranks());
     step.routed.places_in_.clear();
     auto header = step.routed.headers_in_.begin();
-    for (const WireSlot& from : routing_.served())
+    for (const detail::WireSlot& from : routing_.served())
       step.routed.places_in_.push_back(in.take(from.rank, message(*header++).size));
     const std::size_t bytes_out = out.end();
     step.routed.ids_in_.resize(backend_, in.end());
@@ -279,7 +279,7 @@ class IdExchange {
     std::int64_t* next_position = step.routed.positions_.data();
     if (step.routed.pack_jobs_.empty()) return;
     Block* next_block = step.routed.blocks_.data();
-    for (const SlotChain& chain : routing_.chains())
+    for (const detail::SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         Block& block = *next_block++;
         const IdMessage m = message(step.routed.headers_out_[s]);
@@ -308,7 +308,7 @@ class IdExchange {
     step.routed.offset_jobs_.clear();
     auto next_header = step.routed.headers_in_.begin();
     auto next_arrival = step.routed.places_in_.begin();
-    for (const WireSlot& from : routing_.served()) {
+    for (const detail::WireSlot& from : routing_.served()) {
       const IdMessageHeader& header = *next_header++;
       const IdMessage m = message(header);
       const std::byte* at = step.routed.ids_in_.data() + *next_arrival++;

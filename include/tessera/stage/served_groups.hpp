@@ -69,7 +69,7 @@ void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& st
     if (may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
     std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients;
     for (std::size_t a = 0; a < arenas; ++a) {
-      const ArenaPlan& arena = store.routing().arenas()[a];
+      const detail::ArenaPlan& arena = store.routing().arenas()[a];
       if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
       groups.clear();
       bool known = true;  // gradients of distinct ids are made of others first

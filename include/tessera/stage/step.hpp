@@ -197,14 +197,14 @@ struct Step {
   /// Where the vectors of a piece go: columns of the output, or, per distinct id, of this step's
   /// rows.
   MatrixView<float> output_of(const Piece& piece, MatrixView<float> output) const {
-    const SlotPart& part = piece.columns();
+    const detail::SlotPart& part = piece.columns();
     const int feature = piece.slot->feature;
     if (!distinct.active(feature)) return output.column_range(part.column, part.width);
     return distinct.rows(feature).column_range(part.column - distinct.column(feature), part.width);
   }
   /// Where their gradients come from, likewise.
   MatrixView<const float> gradient_of(const Piece& piece, MatrixView<const float> gradient) const {
-    const SlotPart& part = piece.columns();
+    const detail::SlotPart& part = piece.columns();
     const int feature = piece.slot->feature;
     if (!distinct.active(feature)) return gradient.column_range(part.column, part.width);
     return distinct.gradients(feature).column_range(part.column - distinct.column(feature),

@@ -130,7 +130,8 @@ class StepReporter<true, Comm, Backend> {
   /// The optimizer has stepped.
   void step_done(std::int64_t step, std::int64_t split_rows, const Clipped& clipped) {
     if (!on_) return;
-    report_ = StepReport{.step = step, .batches = static_cast<std::int64_t>(batches_), .norm = clipped.norm};
+    report_ = StepReport{
+        .step = step, .batches = static_cast<std::int64_t>(batches_), .norm = clipped.norm};
     clipped_ = clipped;
     update_.rows[static_cast<std::size_t>(ReportedStage::update)] = split_rows;
     done_ = true;
@@ -161,14 +162,15 @@ class StepReporter<true, Comm, Backend> {
   std::int64_t moved(const State& step, ReportedStage stage) const {
     const std::span<const Piece> served = step.in_flight.order().served().pieces(),
                                  requested = step.in_flight.order().requested().pieces();
-    if (stage == ReportedStage::exchange) return of_others(served, Way::vectors);
-    if (stage == ReportedStage::assemble) return of_others(requested, Way::vectors);
-    if (stage == ReportedStage::split) return of_others(requested, Way::gradients);
-    if (stage == ReportedStage::exchange_gradients) return of_others(served, Way::gradients);
+    if (stage == ReportedStage::exchange) return of_others(served, detail::Way::vectors);
+    if (stage == ReportedStage::assemble) return of_others(requested, detail::Way::vectors);
+    if (stage == ReportedStage::split) return of_others(requested, detail::Way::gradients);
+    if (stage == ReportedStage::exchange_gradients)
+      return of_others(served, detail::Way::gradients);
     return stage == ReportedStage::weight_gradients ? weights(step) : 0;
   }
   /// Parts of vectors between this rank and others, of the slots that go a way.
-  std::int64_t of_others(std::span<const Piece> pieces, Way way) const {
+  std::int64_t of_others(std::span<const Piece> pieces, detail::Way way) const {
     std::int64_t rows = 0;
     for (const Piece& piece : pieces)
       if (piece.rank != routing_.rank() && piece.slot->goes(way)) rows += piece.rows;

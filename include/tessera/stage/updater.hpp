@@ -54,9 +54,9 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing(),
-                      [](const ArenaPlan& arena) { return arena.columns_split; }),
+                      [](const detail::ArenaPlan& arena) { return arena.columns_split; }),
         weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](const ArenaPlan& arena) {
+                             [](const detail::ArenaPlan& arena) {
                                return arena.columns_split && any_measures_weights(arena.group);
                              }),
         merged_(arenas_.size()),
@@ -72,7 +72,7 @@ class Updater {
   /// Who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
-  std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
+  std::vector<detail::MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
   /// columns are cut count in `split_rows`.
@@ -84,13 +84,13 @@ class Updater {
 
   /// Tells them of rows of arena `a` that will change by other means than an update.
   void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
-    for (MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
+    for (detail::MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
     for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
   }
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
-    const ArenaPlan& arena = routing_.arenas()[a];
+    const detail::ArenaPlan& arena = routing_.arenas()[a];
     return arena.trains && (arena.replicated || arena.columns_split);
   }
 
@@ -368,7 +368,7 @@ class Updater {
 
   template <IdType Id>
   void tell_bags(std::size_t a, std::span<const op::Bags<Id>> all) {
-    for (MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
+    for (detail::MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
     if (observers_.empty()) return;
     for (const op::Bags<Id>& bags : all) tell_observers(a, bags);
   }
@@ -470,7 +470,7 @@ class Updater {
   const detail::BlockAlignment blocks_ = detail::block_alignment(communicator_);
   const Store& store_;
   const RankLayout& routing_;
-  const std::vector<Arena<Backend>>& arenas_;
+  const std::vector<detail::Arena<Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
   std::vector<op::MergedGradients> merged_;      // by arena, as what follows
@@ -486,7 +486,7 @@ class Updater {
   Buffer<float, Backend> own_gradients_, all_gradients_;
   std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
-  std::vector<MarkedRows<Backend>*> marks_;
+  std::vector<detail::MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
   std::int64_t* merged_row_counter_ = nullptr;
   std::int64_t split_rows_ = 0;

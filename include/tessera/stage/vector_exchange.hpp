@@ -61,7 +61,8 @@ class VectorExchange {
   /// Where vectors lie on their way, and room for those that this rank looks up and gets.
   template <IdType Id>
   void size(const Backend& backend, Step<Id, Backend>& step) const {
-    forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });
+    forward_.visit(
+        [&]<class C>(std::type_identity<C>) { order<C>(backend, step, detail::Way::vectors); });
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
@@ -110,7 +111,7 @@ class VectorExchange {
   void split(const Backend& backend, Step<Id, Backend>& step,
              MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
-      order<C>(backend, step, Way::gradients);
+      order<C>(backend, step, detail::Way::gradients);
       std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
       jobs.clear();
       for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
@@ -163,7 +164,7 @@ class VectorExchange {
   }
 
   template <Codec C, IdType Id>
-  void order(const Backend& backend, Step<Id, Backend>& step, Way way) const {
+  void order(const Backend& backend, Step<Id, Backend>& step, detail::Way way) const {
     step.in_flight.order_.set(routing_, blocks_, way, step.routed.received(), step.routed.sent(),
                               [](int width) { return C::bytes(width); });
     step.in_flight.owner_.resize(backend, step.in_flight.order_.served().all_floats());

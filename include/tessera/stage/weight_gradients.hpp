@@ -95,14 +95,14 @@ class WeightGradientStage {
 
   /// One float per entry and part.
   template <class Entries>
-  void order(WireSide& side, std::span<const WireSlot> slots, const Entries& entries) {
+  void order(WireSide& side, std::span<const detail::WireSlot> slots, const Entries& entries) {
     side.list(slots, routing_.ranks(), detail::block_alignment(communicator_), entries,
-              [](const SlotPart&) { return WireSide::RowSize{.floats = 1}; });
+              [](const detail::SlotPart&) { return WireSide::RowSize{.floats = 1}; });
   }
 
   template <IdType Id>
   void order_served(Step<Id, Backend>& step) {
-    order(served_, routing_.served(), [&](const WireSlot& of) {
+    order(served_, routing_.served(), [&](const detail::WireSlot& of) {
       const op::Bags<Id>& bags = step.routed.received()[of.index];
       // An own batch without ids may have no weights, and yet room for some.
       const bool own = of.rank == routing_.rank();
@@ -148,7 +148,7 @@ class WeightGradientStage {
 
   template <IdType Id>
   void order_requested(Step<Id, Backend>& step) {
-    order(requested_, routing_.requested(), [&](const WireSlot& of) {
+    order(requested_, routing_.requested(), [&](const detail::WireSlot& of) {
       if (!travels(step, *of.slot)) return std::int64_t{0};
       return routing_.direct(*of.slot) ? entries(step.batch.part(of.slot->feature, 0))
                                        : step.routed.sent()[of.index].entries;

@@ -23,7 +23,7 @@ struct Piece {
   std::size_t first_float = 0, first_byte = 0;
   bool travels = true;  ///< false: read and written where the caller has it, and no place
 
-  const SlotPart& columns() const { return slot->parts[part]; }
+  const detail::SlotPart& columns() const { return slot->parts[part]; }
 };
 
 namespace detail {
@@ -72,12 +72,12 @@ class WireSide {
 
   /// `rows(slot)`: how many of each of its parts travel. `size(part)`: of one of them.
   template <class Rows, class Size>
-  void list(std::span<const WireSlot> slots, int ranks, detail::BlockAlignment blocks,
+  void list(std::span<const detail::WireSlot> slots, int ranks, detail::BlockAlignment blocks,
             const Rows& rows, const Size& size) {
     detail::BlockPlaces<float> floats(blocks, floats_, ranks);
     detail::BlockPlaces<std::byte> bytes(blocks, bytes_, ranks);
     pieces_.clear();
-    for (const WireSlot& wire : slots) {
+    for (const detail::WireSlot& wire : slots) {
       const std::int64_t count = rows(wire);
       if (count == 0) continue;
       for (std::size_t p = 0; p < wire.slot->parts.size(); ++p) {
@@ -113,23 +113,23 @@ class WireOrder {
   /// `received`: bags that came, by own slot and rank. `sent`: what of this rank's samples was
   /// routed, by slot. `bytes(width)`: of a row in the codec's form.
   template <class Bags, class Sent, class Bytes>
-  void set(const RankLayout& routing, detail::BlockAlignment blocks, Way way,
+  void set(const RankLayout& routing, detail::BlockAlignment blocks, detail::Way way,
            std::span<const Bags> received, std::span<const Sent> sent, const Bytes& bytes) {
     const auto travels = [&](const Slot& slot, int source) {
       return slot.goes(way) && !(slot.whole && source == slot.rank);
     };
-    const auto size = [&](const SlotPart& part) {
+    const auto size = [&](const detail::SlotPart& part) {
       return WireSide::RowSize{static_cast<std::size_t>(part.width), bytes(part.width)};
     };
     served_.list(
         routing.served(), routing.ranks(), blocks,
-        [&](const WireSlot& of) {
+        [&](const detail::WireSlot& of) {
           return travels(*of.slot, of.rank) ? received[of.index].bags : std::int64_t{0};
         },
         size);
     requested_.list(
         routing.requested(), routing.ranks(), blocks,
-        [&](const WireSlot& of) {
+        [&](const detail::WireSlot& of) {
           return travels(*of.slot, routing.rank()) ? sent[of.index].bags : std::int64_t{0};
         },
         size);
@@ -146,7 +146,7 @@ class WireOrder {
 
  private:
   template <class Bags>
-  void list_sums(const RankLayout& routing, Way way, std::span<const Bags> received) {
+  void list_sums(const RankLayout& routing, detail::Way way, std::span<const Bags> received) {
     const auto ranks = static_cast<std::size_t>(routing.ranks());
     const std::span<const Piece> wire = served_.pieces();
     next_.assign(ranks, wire.size());

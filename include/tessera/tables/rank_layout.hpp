@@ -16,6 +16,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// One column part of a slot: where it is stored on its rank, and which output columns it fills.
 struct SlotPart {
   int shard = 0;              ///< index into Layout::shards
@@ -28,6 +30,8 @@ struct SlotPart {
 /// What travels: pooled vectors to the ranks of the samples, or their gradients back.
 enum class Way : std::uint8_t { vectors, gradients };
 
+}  // namespace detail
+
 /// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the
 /// same rank share them.
 struct Slot {
@@ -38,15 +42,17 @@ struct Slot {
   bool whole = false;       ///< all rows: every bag goes there as it is
   bool replicated = false;  ///< every rank serves its own samples
   bool gradients = true;    ///< its vectors' gradients go to the owner
-  std::vector<SlotPart> parts;
+  std::vector<detail::SlotPart> parts;
 
-  bool goes(Way way) const { return way == Way::vectors || gradients; }
+  bool goes(detail::Way way) const { return way == detail::Way::vectors || gradients; }
   int width() const {
     int sum = 0;
-    for (const SlotPart& part : parts) sum += part.width;
+    for (const detail::SlotPart& part : parts) sum += part.width;
     return sum;
   }
 };
+
+namespace detail {
 
 /// A slot between this rank and another, in the order of the wire (RankLayout::served, requested).
 struct WireSlot {
@@ -87,12 +93,14 @@ struct TableTraining {
 /// Of the numbers of ids per feature, where the host cannot read offsets.
 enum class SizesNeeded { none, bounds, exact };
 
+}  // namespace detail
+
 /// What a layout means for one rank: which ids go where, and where its own rectangles are stored.
 /// Derived from the rectangles alone.
 class RankLayout {
  public:
   /// `training`: by table.
-  RankLayout(const Layout& layout, int rank, std::span<const TableTraining> training)
+  RankLayout(const Layout& layout, int rank, std::span<const detail::TableTraining> training)
       : ranks_(layout.ranks()),
         rank_(rank),
         features_(layout.features.size()),
@@ -107,7 +115,7 @@ class RankLayout {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  const std::vector<detail::ArenaPlan>& arenas() const { return arenas_; }
   /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this
   /// rank's stand its own replicated ones.
   const std::vector<Slot>& slots() const { return slots_; }
@@ -123,9 +131,9 @@ class RankLayout {
   /// The order of the wire, by the rank at the other end, then by slot: all that travels between
   /// two ranks, of ids and vectors, lies so. This rank's own slots, of every rank that sends to
   /// them; and all slots that this rank's samples may need, as slots().
-  const std::vector<WireSlot>& served() const { return served_; }
-  const std::vector<WireSlot>& requested() const { return requested_; }
-  const std::vector<SlotChain>& chains() const { return chains_; }
+  const std::vector<detail::WireSlot>& served() const { return served_; }
+  const std::vector<detail::WireSlot>& requested() const { return requested_; }
+  const std::vector<detail::SlotChain>& chains() const { return chains_; }
   /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables
   /// have a whole copy on every rank.
   bool exchanges() const {
@@ -165,10 +173,11 @@ class RankLayout {
   /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told; where rows
   /// are kept, there is room for as many as the bounds. `distinct`: the ids of each feature are
   /// looked through for duplicates.
-  SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
-    if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
+  detail::SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
+    if (in_place())
+      return arenas_.size() == 1 ? detail::SizesNeeded::none : detail::SizesNeeded::bounds;
     const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);
-    return told && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
+    return told && !distinct ? detail::SizesNeeded::bounds : detail::SizesNeeded::exact;
   }
   /// Whether gradients of all vectors travel.
   bool all_gradients() const {
@@ -198,17 +207,17 @@ class RankLayout {
 
  private:
   /// Arenas of one group stand side by side with those of others, in the order of tables.
-  void plan_arenas(const Layout& layout, std::span<const TableTraining> training) {
+  void plan_arenas(const Layout& layout, std::span<const detail::TableTraining> training) {
     place_.resize(layout.shards.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s) {
       const Shard& shard = layout.shards[s];
       if (!shard.held_by(rank_)) continue;
       const TableSpec& table = layout.tables[shard.table];
       const bool replicated = shard.rank == every_rank && ranks_ > 1;
-      const TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
+      const detail::TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
       // rows that are cut stand apart where updates need them whole
       const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
-      auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
+      auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const detail::ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&
                a.columns_split == split && a.tier == shard.tier && a.group == trained.group &&
                (a.cache_rows != 0) == (shard.cache_rows != 0);
@@ -231,7 +240,7 @@ class RankLayout {
     }
   }
 
-  void add_slots(const Layout& layout, std::span<const TableTraining> training) {
+  void add_slots(const Layout& layout, std::span<const detail::TableTraining> training) {
     std::vector<std::vector<int>> shards_of(layout.tables.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s)
       shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
@@ -326,12 +335,12 @@ class RankLayout {
   std::size_t features_;
   bool keeps_rows_;
   std::vector<ShardPlace> place_;  // by shard
-  std::vector<ArenaPlan> arenas_;
+  std::vector<detail::ArenaPlan> arenas_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
-  std::vector<WireSlot> served_, requested_;
-  std::vector<SlotChain> chains_;
+  std::vector<detail::WireSlot> served_, requested_;
+  std::vector<detail::SlotChain> chains_;
   std::vector<std::pair<std::int64_t, int>> summed_columns_;
   std::vector<int> local_features_;
 };

@@ -31,13 +31,13 @@ namespace tessera::inline v0 {
 /// that is in a slot is read and changed there alone; it goes back before its slot is given up.
 /// Batches are asked for one at a time; a batch that is looked up and updated meanwhile is not
 /// disturbed. `Directory`: what says which rows are in which slots; tests plant faults in it.
-template <class Backend, class Directory = RowDirectory>
+template <class Backend, class Directory = detail::RowDirectory>
 class RowCache {
  public:
-  using Slot = RowDirectory::Slot;
+  using Slot = detail::RowDirectory::Slot;
   /// Bytes for one slot besides its row.
   static constexpr std::int64_t slot_overhead =
-      RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
+      detail::RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
   static_assert(slot_overhead == cache_slot_bytes, "plans count it");
 
   /// Those rows of an arena that one batch, or one task, uses. They stay in their slots as long as
@@ -80,7 +80,7 @@ class RowCache {
 
   /// `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for errors.
   RowCache(const Backend& backend, std::int64_t slots, std::vector<std::byte*> fields,
-           RecordFormat format, std::string name)
+           detail::RecordFormat format, std::string name)
       : backend_(backend),
         format_(std::move(format)),
         slot_data_(std::move(fields)),
@@ -90,7 +90,7 @@ class RowCache {
   }
 
   std::int64_t slots() const { return directory_.slots(); }
-  const RecordFormat& format() const { return format_; }
+  const detail::RecordFormat& format() const { return format_; }
   /// The arena row in each slot, in the backend's memory.
   const std::int64_t* table_rows() const { return table_rows_.data(); }
   CacheCounters counters() const {
@@ -104,7 +104,7 @@ class RowCache {
   }
 
   /// The rows stay in files, to which the caller adds those of the shards.
-  RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
+  detail::RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
   /// The rows stay in an arena of the host's memory, of which these are the fields.
   void in_memory(std::vector<std::byte*> fields) { host_data_ = std::move(fields); }
 
@@ -225,7 +225,8 @@ class RowCache {
     if (!missing.empty()) fetch(backend, missing, pins);
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < rows.size(); ++i)
-      if (slots[i] == RowDirectory::none && rows[i] >= 0) slots[i] = directory_.find(rows[i]);
+      if (slots[i] == detail::RowDirectory::none && rows[i] >= 0)
+        slots[i] = directory_.find(rows[i]);
     counters_.rows += std::ssize(pins.slots_);
     counters_.fetched_rows += std::ssize(missing);
     counters_.seconds +=
@@ -237,8 +238,8 @@ class RowCache {
     if (stale_.load(std::memory_order_acquire)) return false;
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      slots[i] = rows[i] < 0 ? RowDirectory::none : directory_.find(rows[i]);
-      if (rows[i] >= 0 && (slots[i] == RowDirectory::none || directory_.leaves(slots[i])))
+      slots[i] = rows[i] < 0 ? detail::RowDirectory::none : directory_.find(rows[i]);
+      if (rows[i] >= 0 && (slots[i] == detail::RowDirectory::none || directory_.leaves(slots[i])))
         return false;
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -261,8 +262,8 @@ class RowCache {
     if (what == For::batch) directory_.begin_batch();
     std::vector<std::int64_t> missing;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      slots[i] = rows[i] < 0 ? RowDirectory::none : directory_.find(rows[i]);
-      if (slots[i] != RowDirectory::none) {
+      slots[i] = rows[i] < 0 ? detail::RowDirectory::none : directory_.find(rows[i]);
+      if (slots[i] != detail::RowDirectory::none) {
         if (directory_.use(slots[i]) || what == For::task) pin(slots[i], pins);
       } else if (rows[i] >= 0) {
         missing.push_back(rows[i]);
@@ -424,16 +425,16 @@ class RowCache {
   }
 
   Backend backend_;
-  RecordFormat format_;
+  detail::RecordFormat format_;
   std::vector<std::byte*> slot_data_, host_data_;  // by field
-  std::optional<RowFiles> files_;
+  std::optional<detail::RowFiles> files_;
   std::atomic<bool> stale_ = false;
 
   /// Held by who moves rows, with what follows; never waited for under the other.
   mutable std::mutex moving_;
   Buffer<std::int64_t, Backend> table_rows_, back_rows_, back_slots_, in_rows_, in_slots_;
   Buffer<std::byte, Backend> staging_{Tier::host};
-  std::vector<RowFiles::Transfer> transfers_;
+  std::vector<detail::RowFiles::Transfer> transfers_;
 
   mutable std::mutex mutex_;  // of what follows
   Directory directory_;

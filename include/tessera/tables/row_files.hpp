@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// A row on disk: weights, padded to a multiple of 4 bytes, then optimizer states, those of elements
 /// first.
@@ -50,22 +50,22 @@ class RowFiles {
            const RecordFormat& format, const std::map<std::string, std::string>& metadata) {
     record_bytes_ = format.bytes;
     const std::uint64_t bytes = static_cast<std::uint64_t>(rows * format.bytes);
-    const std::uint64_t end = (bytes + detail::DirectFile::block - 1) / detail::DirectFile::block *
-                              detail::DirectFile::block;
+    const std::uint64_t end =
+        (bytes + DirectFile::block - 1) / DirectFile::block * DirectFile::block;
     const std::array<TensorInfo, 2> tensors{
         TensorInfo{"records", TensorType::u8, {rows, format.bytes}, 0, bytes},
         TensorInfo{
             "padding", TensorType::u8, {static_cast<std::int64_t>(end - bytes)}, bytes, end}};
-    std::string header = detail::format_safetensors_header(metadata, tensors);
-    const std::uint64_t offset = (header.size() + detail::DirectFile::block - 1) /
-                                 detail::DirectFile::block * detail::DirectFile::block;
+    std::string header = format_safetensors_header(metadata, tensors);
+    const std::uint64_t offset =
+        (header.size() + DirectFile::block - 1) / DirectFile::block * DirectFile::block;
     header.resize(offset, ' ');
     const std::uint64_t length = offset - 8;
     std::memcpy(header.data(), &length, sizeof(length));
-    detail::DirectFile file(path, offset + bytes);
+    DirectFile file(path, offset + bytes);
     std::byte* const memory = blocks_.resize(offset);
     std::memcpy(memory, header.data(), header.size());
-    const detail::FileTransfer transfer{&file, 0, memory, offset};
+    const FileTransfer transfer{&file, 0, memory, offset};
     queue_.write({&transfer, 1});
     shards_.push_back({std::move(file), first, first + rows, offset});
   }
@@ -98,9 +98,7 @@ class RowFiles {
     return shard.file.view() + offset_of(shard, row);
   }
   /// The file of the shard of an arena row: see DirectFile.
-  std::shared_ptr<const detail::FileClone> clone(std::int64_t row) {
-    return shard_of(row).file.clone();
-  }
+  std::shared_ptr<const FileClone> clone(std::int64_t row) { return shard_of(row).file.clone(); }
   /// What was written to views is seen by exchanges.
   void write_views() {
     for (Shard& shard : shards_) shard.file.write_view();
@@ -108,13 +106,13 @@ class RowFiles {
 
  private:
   struct Shard {
-    detail::DirectFile file;
+    DirectFile file;
     std::int64_t first, end;  // arena rows
     std::uint64_t data_offset;
   };
   /// Blocks of a file next to each other, and the transfers of records in them.
   struct Run {
-    const detail::DirectFile* file;
+    const DirectFile* file;
     std::uint64_t begin, end;  // bytes
     std::size_t transfers = 0;
     std::int64_t written = 0;  // bytes of records to be written
@@ -140,10 +138,10 @@ class RowFiles {
     for (; i != transfers.size(); ++i) {
       const Shard& shard = shard_of(transfers[i].row);
       const std::uint64_t at = offset_of(shard, transfers[i].row),
-                          first = at / detail::DirectFile::block * detail::DirectFile::block,
+                          first = at / DirectFile::block * DirectFile::block,
                           end = (at + static_cast<std::uint64_t>(record_bytes_) +
-                                 detail::DirectFile::block - 1) /
-                                detail::DirectFile::block * detail::DirectFile::block;
+                                 DirectFile::block - 1) /
+                                DirectFile::block * DirectFile::block;
       const bool same_file = !runs_.empty() && runs_.back().file == &shard.file;
       const bool shares = same_file && first < runs_.back().end;
       if (!shares && bytes >= most_bytes) break;
@@ -186,15 +184,15 @@ class RowFiles {
     moves_.push_back({run.file, run.begin, run.memory, run.bytes()});
   }
   void count(std::int64_t& bytes) const {
-    for (const detail::FileTransfer& move : moves_) bytes += static_cast<std::int64_t>(move.bytes);
+    for (const FileTransfer& move : moves_) bytes += static_cast<std::int64_t>(move.bytes);
   }
 
-  detail::TransferQueue queue_;
+  TransferQueue queue_;
   std::vector<Shard> shards_;  // ascending
   std::int64_t record_bytes_ = 0, read_bytes_ = 0, written_bytes_ = 0;
-  detail::BlockBuffer blocks_;
+  BlockBuffer blocks_;
   std::vector<Run> runs_;
-  std::vector<detail::FileTransfer> moves_;
+  std::vector<FileTransfer> moves_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::detail

@@ -62,7 +62,7 @@ class TableStore {
         routing_(layout_, rank, training_),
         seed_(seed) {
     try {
-      for (const ArenaPlan& plan : routing_.arenas())
+      for (const detail::ArenaPlan& plan : routing_.arenas())
         with_group(plan.group, [&](auto group) {
           const auto& optimizer = Groups::template get<group()>(training);
           const auto initializer = initializers.template of<group()>();
@@ -82,7 +82,7 @@ class TableStore {
   const Layout& layout() const { return layout_; }
   const RankLayout& routing() const { return routing_; }
   /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its cache.
-  const std::vector<Arena<Backend>>& arenas() const { return arenas_; }
+  const std::vector<detail::Arena<Backend>>& arenas() const { return arenas_; }
   /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
   /// Of all caches.
@@ -115,8 +115,7 @@ class TableStore {
     TensorType type = TensorType::f32;
 
     std::int64_t bytes(std::int64_t rows, std::int64_t width) const {
-      return static_cast<std::int64_t>(detail::tensor_type_size(type)) * rows *
-             (per_row ? 1 : width);
+      return rows * (per_row ? 1 : width) * std::int64_t(detail::tensor_type_size(type));
     }
   };
   /// Those that a table has, those of elements first.
@@ -225,7 +224,7 @@ class TableStore {
 
   /// Weights of this rank that are NaN or infinite.
   std::int64_t count_non_finite(const Backend& backend) const {
-    NonFiniteCount<Backend> count(backend);
+    detail::NonFiniteCount<Backend> count(backend);
     flush();
     for (const LocalShard& shard : resting_shards())
       with_matrix(shard.weights, [&]<class E>(MatrixView<E> weights) {
@@ -247,7 +246,7 @@ class TableStore {
               spec.name, spec.rows, row);
     std::vector<std::int64_t> here;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      const ArenaPlan& plan = routing_.arenas()[a];
+      const detail::ArenaPlan& plan = routing_.arenas()[a];
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         if (layout_.shards[plan.shards[i]].table != table) continue;
         const op::ArenaSegment& segment = plan.segments[i];
@@ -348,8 +347,8 @@ class TableStore {
         count, state);
   }
 
-  static std::vector<TableTraining> by_table(const Layout& layout, const Trained& training) {
-    std::vector<TableTraining> tables(layout.tables.size());
+  static auto by_table(const Layout& layout, const Trained& training) {
+    std::vector<detail::TableTraining> tables(layout.tables.size());
     if constexpr (Groups::count > 1 || !Optimizer<Trained>) {
       require(
           training.group_of_table.size() == tables.size(),
@@ -362,7 +361,7 @@ class TableStore {
                 tables[t].group, Groups::count - 1);
       }
     }
-    for (TableTraining& table : tables)
+    for (detail::TableTraining& table : tables)
       with_group(table.group, [&](auto i) {
         table.trains = Groups::trains[static_cast<std::size_t>(i())];
         table.whole_rows = Groups::template optimizer<i()>::needs_mean_square;
@@ -406,7 +405,7 @@ class TableStore {
 
   /// First values of arena rows [begin, end), in the rows of `arena` from `at` on.
   template <Element E, Initializer F>
-  void initialize(const ArenaPlan& plan, std::type_identity<E>, const Arena<Backend>& arena,
+  void initialize(const detail::ArenaPlan& plan, std::type_identity<E>, const auto& arena,
                   std::int64_t begin, std::int64_t end, std::int64_t at, const F& initializer) {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
       const op::ArenaSegment& segment = plan.segments[i];
@@ -425,25 +424,25 @@ class TableStore {
   }
 
   /// Whether an arena's rows are behind a cache. The host's own kernels need none for its memory.
-  static bool is_cached(const ArenaPlan& plan) {
+  static bool is_cached(const detail::ArenaPlan& plan) {
     return plan.tier == Tier::file ||
            (plan.tier == Tier::host && plan.cache_rows != 0 && !Backend::host_readable);
   }
 
   template <Element E, Optimizer O, Initializer F>
-  void add_cached(const ArenaPlan& plan, std::type_identity<E> element, const O& optimizer,
+  void add_cached(const detail::ArenaPlan& plan, std::type_identity<E> element, const O& optimizer,
                   const F& initializer, const TableFiles& files) {
     constexpr int states = O::element_states + O::row_states;
-    RecordFormat format;
+    detail::RecordFormat format;
     format.add(plan.width * std::int64_t{sizeof(E)});
     for (int i = 0; i < states; ++i)
       format.add(i < O::element_states ? plan.width * std::int64_t{sizeof(StateElement<O>)} : 4);
     std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
-    for (const ArenaPlan& other : routing_.arenas())
+    for (const detail::ArenaPlan& other : routing_.arenas())
       if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
     const std::int64_t rows = detail::cache_slots(layout_, plan, files, bytes_on_file);
     arenas_.emplace_back(backend_, element, rows, plan.width, optimizer);
-    const Arena<Backend>& slots = arenas_.back();
+    const detail::Arena<Backend>& slots = arenas_.back();
     caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
                                              detail::cache_name(layout_, plan, routing_.rank()));
     Cache& cache = *caches_.back();
@@ -465,7 +464,7 @@ class TableStore {
     });
   }
   /// Bytes of an arena's rows, state and place in a cache included.
-  std::int64_t bytes_of(const ArenaPlan& plan) const {
+  std::int64_t bytes_of(const detail::ArenaPlan& plan) const {
     std::int64_t bytes = Cache::slot_overhead + plan.width * Elements::size(plan.group);
     for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
     return plan.rows * bytes;
@@ -474,7 +473,7 @@ class TableStore {
   /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result lives.
   typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
     if (caches_[a] == nullptr) return {};
-    RowDirectory::Slot slot = RowDirectory::none;
+    detail::RowDirectory::Slot slot = detail::RowDirectory::none;
     auto pins = Cache::acquire(caches_[a], backend_, {&at, 1}, {&slot, 1}, Cache::For::task);
     at = slot;
     return pins;
@@ -520,12 +519,12 @@ class TableStore {
 
   Backend backend_;
   Layout layout_;
-  std::vector<TableTraining> training_;
+  std::vector<detail::TableTraining> training_;
   RankLayout routing_;
   std::uint64_t seed_;
-  std::vector<Arena<Backend>> arenas_;
-  std::vector<Arena<Backend>> resting_;         // of caches whose rows stay in the host's memory
-  std::vector<std::shared_ptr<Cache>> caches_;  // by arena; null: all rows are in it
+  std::vector<detail::Arena<Backend>> arenas_;
+  std::vector<detail::Arena<Backend>> resting_;  // of caches whose rows stay in the host's memory
+  std::vector<std::shared_ptr<Cache>> caches_;   // by arena; null: all rows are in it
 };
 
 }  // namespace tessera::inline v0

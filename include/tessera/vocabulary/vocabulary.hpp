@@ -99,8 +99,12 @@ class Vocabulary<Comm, Host> {
   }
   /// Keys with a row of their own, and keys counted without one, among those that this rank decides
   /// about.
-  std::int64_t admitted(int table) const { return count(table, &VocabularyBlock::admitted); }
-  std::int64_t candidates(int table) const { return count(table, &VocabularyBlock::candidates); }
+  std::int64_t admitted(int table) const {
+    return count(table, &detail::VocabularyBlock::admitted);
+  }
+  std::int64_t candidates(int table) const {
+    return count(table, &detail::VocabularyBlock::candidates);
+  }
 
   /// What this rank knows of a table. All ranks' records together are the whole, whatever the
   /// number of ranks.
@@ -160,17 +164,17 @@ class Vocabulary<Comm, Host> {
   struct OwnBlock {
     std::int64_t table;
     std::int64_t begin;  // first row
-    VocabularyBlock keys;
+    detail::VocabularyBlock keys;
     std::vector<std::int64_t> reused;
     std::exception_ptr error;
   };
 
-  VocabularyBlock new_block(const VocabularyLayout::Block& block) const {
+  detail::VocabularyBlock new_block(const VocabularyLayout::Block& block) const {
     const VocabularyTable& table = layout_.options_of(block);
-    return VocabularyBlock(block.rows, table.admit_after, table.eviction);
+    return detail::VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
 
-  std::int64_t count(int table, std::int64_t (VocabularyBlock::*of)() const) const {
+  std::int64_t count(int table, std::int64_t (detail::VocabularyBlock::*of)() const) const {
     std::int64_t sum = 0;
     for (const OwnBlock& block : own_)
       if (block.table == table) sum += (block.keys.*of)();
