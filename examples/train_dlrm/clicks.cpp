@@ -90,7 +90,8 @@ class Synthetic final : public Clicks {
         generator_(features_of(shape_, options.power),
                    {.seed = options.seed,
                     .dense_columns = shape_.numbers,
-                    .scatter_ids = options.synthetic_model.empty()}),
+                    .scatter_ids = options.synthetic_model.empty(),
+                    .threads = options.threads_per_rank}),
         name_(options.synthetic_model),
         with_keys_(options.vocabulary),
         test_(test_part(options.samples, options.test_fraction)),
@@ -465,8 +466,9 @@ class BinaryFolder final : public Clicks {
         path_(options.data),
         with_keys_(options.vocabulary),
         spec_(read_feature_spec(path_)),
-        train_(path_, spec_, "train"),
-        test_(path_, spec_, "test") {
+        threads_(options.threads_per_rank),
+        train_(path_, spec_, "train", threads_),
+        test_(path_, spec_, "test", threads_) {
     shape_.numbers = std::max<std::int64_t>(train_.dense_columns(), 1);
     add_tables();
     require<DataError>(!shape_.features.empty(),
@@ -485,6 +487,7 @@ class BinaryFolder final : public Clicks {
   void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
     const Permutation order(train_.size(), random_word(seed_, epoch));
     std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
+#pragma omp parallel for schedule(static) num_threads(threads_)
     for (std::int64_t i = 0; i < count; ++i)
       samples[static_cast<std::size_t>(i)] = order(first + i);
     train_.gather(samples, batch);
@@ -555,6 +558,7 @@ class BinaryFolder final : public Clicks {
   std::string path_;
   bool with_keys_;
   DatasetSpec spec_;
+  int threads_;
   BinaryDataset train_, test_;
   DataShape shape_;
   DataInputs inputs_;

@@ -384,9 +384,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
          kCommunicators);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
         "threads 4, mpi as many as mpirun starts");
-  limit(
-      app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"),
-      1, 256, "T");
+  limit(app.add_option("--threads-per-rank", options.threads_per_rank,
+                       "OpenMP threads of each rank; with --backend cuda they make or read its "
+                       "batches"),
+        1, 256, "T");
   CLI::Option* timeout = limit(add("--timeout", options.timeout,
                                    "Seconds that a rank waits for the others before it gives up "
                                    "and names them; 0: for ever"),
@@ -681,6 +682,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "host" || options.table_precision == "fp32",
       "--table-precision {}: with --backend cuda tables are stored in fp32",
       options.table_precision);
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.trace.empty(),
+      "--backend {}: --trace is for --backend host, as calls of a GPU end before their work does; "
+      "leave it out, or run the program under a GPU profiler",
+      options.backend);
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");

@@ -184,3 +184,68 @@ TEST_CASE("what is written is the layout, and is read again") {
   CHECK_THROWS_AS(strict.add("train", batch), InvalidArgument);
   CHECK_THROWS_AS(BinaryDatasetWriter("/proc/none", 1, {3}), DataError);
 }
+
+TEST_CASE("several threads read what one reads, and find the same fault") {
+  constexpr std::int64_t kSamples = 5000;
+  const Folder folder;
+  ClickBatch<std::int32_t> whole{.size = kSamples,
+                                 .features = 3,
+                                 .dense_columns = 2,
+                                 .labels = {},
+                                 .dense = {},
+                                 .ids = {},
+                                 .offsets = {}};
+  const std::vector<std::int64_t> rows{100, 30'001, 3};
+  for (std::int64_t f = 0; f < 3; ++f)
+    for (std::int64_t s = 0; s < kSamples; ++s)
+      whole.ids.push_back(
+          static_cast<std::int32_t>((7 * s + f) % rows[static_cast<std::size_t>(f)]));
+  for (std::int64_t s = 0; s < kSamples; ++s) {
+    whole.labels.push_back(static_cast<float>(s % 3 == 0));
+    for (const std::int64_t x : {s % 64, -s % 128}) whole.dense.push_back(static_cast<float>(x));
+  }
+  BinaryDatasetWriter writer(folder.path, 2, rows);
+  writer.add("train", whole);
+  writer.finish();
+  const DatasetSpec spec = read_feature_spec(folder.path);
+  std::vector<std::int64_t> order(kSamples);
+  for (std::int64_t i = 0; i < kSamples; ++i)
+    order[static_cast<std::size_t>(i)] = (2011 * i + 3) % kSamples;
+  ClickBatch<std::int32_t> read;
+  for (const int threads : {1, 4}) {
+    CAPTURE(threads);
+    const BinaryDataset data(folder.path, spec, "train", threads);
+    data.read(0, kSamples, read);
+    CHECK(read.ids == whole.ids);
+    CHECK(read.dense == whole.dense);
+    CHECK(read.labels == whole.labels);
+    CHECK(read.offsets.empty());
+    data.gather(order, read);
+    bool equal = true;
+    for (std::int64_t i = 0; i < kSamples; ++i) {
+      const auto at = static_cast<std::size_t>(i), from = static_cast<std::size_t>(order[at]);
+      equal &= read.labels[at] == whole.labels[from];
+      equal &= read.dense[2 * at + 1] == whole.dense[2 * from + 1];
+      for (std::size_t f = 0; f < 3; ++f)
+        equal &= read.ids[f * kSamples + at] == whole.ids[f * kSamples + from];
+    }
+    CHECK(equal);
+  }
+  CHECK_THROWS_AS(BinaryDataset(folder.path, spec, "train", 0), InvalidArgument);
+
+  std::string bytes = folder.read("train/cat_2.bin");
+  bytes[2500] = bytes[4900] = 3;
+  folder.write("train/cat_2.bin", bytes);
+  for (const int threads : {1, 4}) {
+    const BinaryDataset data(folder.path, spec, "train", threads);
+    std::string fault;
+    try {
+      data.read(0, kSamples, read);
+    } catch (const DataError& error) {
+      fault = error.what();
+    }
+    CAPTURE(fault);
+    CHECK(fault.find("cat_2.bin', sample 2500: id 3 of feature 'cat_2.bin' is not in [0, 3)") !=
+          std::string::npos);
+  }
+}

@@ -130,6 +130,14 @@ TEST_CASE("any range of samples is the same, whoever makes it") {
     const Made whole = make(clicks, 1'000'000'007, 1500);
     CHECK(whole.batch.offsets.empty() == !ragged);
     CHECK_NOTHROW(whole.batch.keyed().validate());
+    const Made threaded =
+        make(SyntheticClicks(features, {.seed = 5, .dense_columns = 3, .threads = 3}),
+             1'000'000'007, 1500);
+    CHECK(threaded.batch.ids == whole.batch.ids);
+    CHECK(threaded.batch.offsets == whole.batch.offsets);
+    CHECK(threaded.batch.dense == whole.batch.dense);
+    CHECK(threaded.batch.labels == whole.batch.labels);
+    CHECK(threaded.logits == whole.logits);
     for (const auto& [first, count] :
          {std::pair{0, 1500}, {0, 1}, {255, 3}, {256, 512}, {700, 800}, {3, 0}}) {
       const Made part = make(clicks, 1'000'000'007 + first, count);
@@ -281,6 +289,7 @@ TEST_CASE("options that can't work") {
   CHECK_THROWS_AS(SyntheticClicks(Features{{.rows = std::int64_t{1} << 32}}).generate(0, 1, batch),
                   InvalidArgument);
   CHECK_THROWS_AS(SyntheticClicks(Features{{}}).generate(-1, 1, batch), InvalidArgument);
+  CHECK_THROWS_AS(SyntheticClicks(Features{{}}, {.threads = 0}), InvalidArgument);
   SyntheticClicks(Features{}, {.dense_columns = 0}).generate(0, 3, batch);
   CHECK(batch.size == 3);
   CHECK(batch.ids.empty());

@@ -65,9 +65,12 @@ T load(const std::byte* data, std::int64_t index) {
 class BinaryDataset {
  public:
   /// `folder`: what the specification's paths start from. Throws DataError for files that are
-  /// missing or disagree about their length.
+  /// missing or disagree about their length. `threads`: OpenMP threads that read a batch; lists of
+  /// ids are read by one.
   BinaryDataset(const std::filesystem::path& folder, const DatasetSpec& spec,
-                std::string_view source) {
+                std::string_view source, int threads = 1)
+      : threads_(threads) {
+    require(threads >= 1, "BinaryDataset: threads ({}) must be at least 1", threads);
     const std::vector<std::string>& categorical = spec.channel("categorical");
     const std::vector<std::string>& numerical = spec.channel("numerical");
     const std::vector<std::string>& labels = spec.channel("label");
@@ -183,38 +186,57 @@ class BinaryDataset {
     batch.dense.resize(static_cast<std::size_t>(count * dense_columns_));
     batch.ids.clear();
     batch.offsets.clear();
-    if (lists_) batch.offsets.push_back(0);
-    fill_labels(count, batch.labels.data(), sample_at);
-    if (dense_.type == DatasetType::float16) fill_dense<Half>(count, batch.dense.data(), sample_at);
-    if (dense_.type == DatasetType::float32)
-      fill_dense<float>(count, batch.dense.data(), sample_at);
-    for (std::size_t f = 0; f < categories_.size(); ++f) {
+    for (std::size_t f = 0; f < categories_.size(); ++f)
       require(rows_[f] - 1 <= std::numeric_limits<Id>::max(),
               "BinaryDataset: feature '{}': {} rows need 64-bit ids", names_[f], rows_[f]);
+    if (!lists_) batch.ids.resize(static_cast<std::size_t>(batch.features * count));
+    bool good = true;
+#pragma omp parallel for schedule(static) num_threads(threads_) reduction(&& : good)
+    for (int part = 0; part < threads_; ++part)
+      good = fill_part(count * part / threads_, count * (part + 1) / threads_, batch, sample_at) &&
+             good;
+    if (!good) explain(batch, sample_at);
+    if (!lists_) return;
+    batch.offsets.push_back(0);
+    for (std::size_t f = 0; f < categories_.size(); ++f)
       detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
-        padded_[f] ? fill_lists<T>(f, count, batch, sample_at)
-                   : fill_ids<T>(f, count, batch, sample_at);
+        padded_[f] ? fill_padded<T>(f, count, batch, sample_at)
+                   : fill_lists<T>(f, count, batch, sample_at);
       });
-    }
   }
 
-  template <class SampleAt>
-  void fill_labels(std::int64_t count, float* labels, const SampleAt& sample_at) const {
+  /// Labels, numbers and single ids of samples [begin, end) of a batch; false if some are wrong.
+  template <IdType Id, class SampleAt>
+  bool fill_part(std::int64_t begin, std::int64_t end, ClickBatch<Id>& batch,
+                 const SampleAt& sample_at) const {
     bool good = true;
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       const auto label = detail::load<std::uint8_t>(label_.data, sample_at(i));
-      labels[i] = label;
+      batch.labels[static_cast<std::size_t>(i)] = label;
       good &= label <= 1;
     }
-    for (std::int64_t i = 0; !good && i < count; ++i)
-      require<DataError>(labels[i] <= 1, "file '{}', sample {}: the label {} is neither 0 nor 1",
-                         label_.path, sample_at(i), labels[i]);
+    float* const dense = batch.dense.data();
+    if (dense_.type == DatasetType::float16) good &= fill_dense<Half>(begin, end, dense, sample_at);
+    if (dense_.type == DatasetType::float32)
+      good &= fill_dense<float>(begin, end, dense, sample_at);
+    for (std::size_t f = 0; !lists_ && f < categories_.size(); ++f)
+      detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
+        Id* const ids = batch.ids.data() + static_cast<std::int64_t>(f) * batch.size;
+        const auto rows = static_cast<std::uint64_t>(rows_[f]);
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t id = detail::load<T>(categories_[f].data, sample_at(i));
+          good &= static_cast<std::uint64_t>(id) < rows;
+          ids[i] = static_cast<Id>(id);
+        }
+      });
+    return good;
   }
 
   template <Element T, class SampleAt>
-  void fill_dense(std::int64_t count, float* dense, const SampleAt& sample_at) const {
+  bool fill_dense(std::int64_t first, std::int64_t end, float* dense,
+                  const SampleAt& sample_at) const {
     bool good = true;
-    for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t i = first; i < end; ++i) {
       const std::int64_t begin = sample_at(i) * dense_columns_;
       for (std::int64_t c = 0; c < dense_columns_; ++c) {
         const float x = dense[i * dense_columns_ + c] =
@@ -222,39 +244,48 @@ class BinaryDataset {
         good &= std::isfinite(x);
       }
     }
-    for (std::int64_t i = 0; !good && i < count * dense_columns_; ++i)
-      require<DataError>(std::isfinite(dense[i]), "file '{}', sample {}: number {} is {}",
-                         dense_.path, sample_at(i / dense_columns_), i % dense_columns_, dense[i]);
+    return good;
   }
 
-  template <class T, IdType Id, class SampleAt>
-  void fill_ids(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
-                const SampleAt& sample_at) const {
-    const auto rows = static_cast<std::uint64_t>(rows_[f]);
-    const std::int64_t hotness = hotness_[f];
-    const std::size_t before = batch.ids.size();
-    batch.ids.resize(before + static_cast<std::size_t>(count * hotness));
-    Id* ids = batch.ids.data() + before;
-    bool good = true;
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t begin = sample_at(i) * hotness;
-      for (std::int64_t k = 0; k < hotness; ++k) {
-        const std::int64_t id = detail::load<T>(categories_[f].data, begin + k);
-        good &= static_cast<std::uint64_t>(id) < rows;
-        ids[i * hotness + k] = static_cast<Id>(id);
-      }
-      if (lists_) batch.offsets.push_back(batch.offsets.back() + hotness);
+  /// Throws what is wrong with a batch that `fill_part` found fault with.
+  template <IdType Id, class SampleAt>
+  void explain(const ClickBatch<Id>& batch, const SampleAt& sample_at) const {
+    for (std::int64_t i = 0; i < batch.size; ++i) {
+      const float label = batch.labels[static_cast<std::size_t>(i)];
+      require<DataError>(label <= 1, "file '{}', sample {}: the label {} is neither 0 nor 1",
+                         label_.path, sample_at(i), label);
     }
-    for (std::int64_t i = 0; !good && i < count * hotness; ++i)
-      check_id(
-          f, sample_at(i / hotness),
-          detail::load<T>(categories_[f].data, sample_at(i / hotness) * hotness + i % hotness));
+    for (std::int64_t i = 0; i < batch.size * dense_columns_; ++i) {
+      const float x = batch.dense[static_cast<std::size_t>(i)];
+      require<DataError>(std::isfinite(x), "file '{}', sample {}: number {} is {}", dense_.path,
+                         sample_at(i / dense_columns_), i % dense_columns_, x);
+    }
+    for (std::size_t f = 0; !lists_ && f < categories_.size(); ++f)
+      detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
+        for (std::int64_t i = 0; i < batch.size; ++i)
+          check_id(f, sample_at(i), detail::load<T>(categories_[f].data, sample_at(i)));
+      });
+  }
+
+  /// Of a feature whose samples have equally many.
+  template <class T, IdType Id, class SampleAt>
+  void fill_lists(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
+                  const SampleAt& sample_at) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t begin = sample_at(i) * hotness_[f];
+      for (std::int64_t k = 0; k < hotness_[f]; ++k) {
+        const std::int64_t id = detail::load<T>(categories_[f].data, begin + k);
+        check_id(f, sample_at(i), id);
+        batch.ids.push_back(static_cast<Id>(id));
+      }
+      batch.offsets.push_back(std::ssize(batch.ids));
+    }
   }
 
   /// Of a padded feature.
   template <class T, IdType Id, class SampleAt>
-  void fill_lists(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
-                  const SampleAt& sample_at) const {
+  void fill_padded(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
+                   const SampleAt& sample_at) const {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t begin = sample_at(i) * hotness_[f];
       bool ended = false;
@@ -279,6 +310,7 @@ class BinaryDataset {
                        categories_[f].path, sample, id, names_[f], rows_[f]);
   }
 
+  int threads_;
   std::int64_t size_ = -1;
   std::int64_t dense_columns_ = 0;
   Column label_, dense_;

@@ -118,6 +118,7 @@ struct SyntheticOptions {
   double main_effect = 1.6;   ///< deviation of the part of the true logit that single ids make,
   double interaction = 0.7;   ///< that pairs of ids make,
   double dense_effect = 0.8;  ///< that dense columns make
+  int threads = 1;            ///< OpenMP threads that make a batch, the same one for any number
 };
 
 /// Clicks that can be learned. Ids follow power laws; every id has a hidden effect and a hidden
@@ -131,6 +132,8 @@ class SyntheticClicks {
       : features_(std::move(features)), options_(options) {
     require(options.dense_columns >= 0, "SyntheticClicks: dense_columns ({}) must not be negative",
             options.dense_columns);
+    require(options.threads >= 1, "SyntheticClicks: threads ({}) must be at least 1",
+            options.threads);
     const double count = static_cast<double>(features_.size());
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const SyntheticFeature& feature = features_[f];
@@ -190,6 +193,7 @@ class SyntheticClicks {
     batch.dense.resize(static_cast<std::size_t>(count * options_.dense_columns));
     if (true_logits != nullptr) true_logits->resize(static_cast<std::size_t>(count));
     make_offsets(first, batch);
+#pragma omp parallel for schedule(static) num_threads(options_.threads)
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       Block block;
       const std::int64_t size = std::min(kBlock, count - begin);
