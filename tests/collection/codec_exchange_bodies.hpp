@@ -295,7 +295,7 @@ void traffic_counted_by_hand() {
     CHECK(step_traffic<Backend>(shards) == expected);
     CHECK(step_traffic<Backend, EncodeWith<Bf16>>(shards) == encoded);
   };
-  static_assert(sizeof(IdMessageHeader) == 32);
+  static_assert(sizeof(detail::IdMessageHeader) == 32);
   // which sends two vectors to each; the others a header, two ids, two gradients
   SUBCASE("table-wise, on rank 0") {
     check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 112}, {0, 3, 112}, {0, 3, 112}},

@@ -99,7 +99,7 @@ void each_distinct_id_travels_once() {
     const Traffic backward = c.total() - routed - forward;
     e.update(step, gradient);
     if (c.rank() == 1) {  // three ids, one header
-      CHECK(routed.bytes == 3 * 8 + sizeof(IdMessageHeader));
+      CHECK(routed.bytes == 3 * 8 + sizeof(detail::IdMessageHeader));
       CHECK(forward.bytes == 0);
       CHECK(backward.bytes == 3 * 8 * 4);
     } else {

@@ -38,7 +38,7 @@ TEST_CASE("reports: a collection without the policy has none, and its stages non
   using Silent = small_model::Embeddings<ThreadCommunicator>;
   static_assert(!Reports<Silent> &&
                 Reports<small_model::Embeddings<ThreadCommunicator, ReportSteps>>);
-  static_assert(
-      std::is_empty_v<StepReporter<false, ThreadCommunicator, Host>> &&
-      std::is_same_v<StepReporter<false, ThreadCommunicator, Host>::Ranks, ThreadCommunicator>);
+  static_assert(std::is_empty_v<detail::StepReporter<false, ThreadCommunicator, Host>> &&
+                std::is_same_v<detail::StepReporter<false, ThreadCommunicator, Host>::Ranks,
+                               ThreadCommunicator>);
 }

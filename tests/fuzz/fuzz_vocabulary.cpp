@@ -85,15 +85,15 @@ std::unique_ptr<ThreadVocabulary> moved(ThreadCommunicator& communicator,
                                         const VocabularyOptions& options, bool set_step) {
   auto to = std::make_unique<ThreadVocabulary>(communicator, options);
   for (int t = 0; t < from.tables(); ++t) {
-    const VocabularyRecords own = from.export_records(t);
-    std::vector<VocabularyRecords> parts;
+    const detail::VocabularyRecords own = from.export_records(t);
+    std::vector<detail::VocabularyRecords> parts;
     for (int rank = 0; rank < communicator.size(); ++rank)
       parts.push_back(
           {broadcast(communicator, own.keys, rank), broadcast(communicator, own.rows, rank),
            broadcast(communicator, own.counts, rank), broadcast(communicator, own.steps, rank),
            broadcast(communicator, own.used, rank)});
     to->import_records(t, parts);
-    const VocabularyRecords again = to->export_records(t);
+    const detail::VocabularyRecords again = to->export_records(t);
     expect(again.keys == own.keys && again.rows == own.rows && again.counts == own.counts &&
                again.steps == own.steps && again.used == own.used,
            "records survive export and import");

@@ -30,8 +30,8 @@ using Layer = HstuLayer<heads, attention_dim, hidden_dim, Cuda>;
 using Plain = PlainHstu<heads, attention_dim, hidden_dim, width>;
 
 /// First values as every backend has them.
-struct OnHost : HstuParameters<heads, attention_dim, hidden_dim> {
-  using Base = HstuParameters<heads, attention_dim, hidden_dim>;
+struct OnHost : detail::HstuParameters<heads, attention_dim, hidden_dim> {
+  using Base = detail::HstuParameters<heads, attention_dim, hidden_dim>;
   explicit OnHost(HstuOptions options) : Base(hstu_cases::width, options) {}
   std::vector<float> first(std::uint64_t seed) const {
     std::vector<float> values(static_cast<std::size_t>(parameter_count()));

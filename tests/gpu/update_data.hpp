@@ -180,7 +180,7 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
   for (const auto& [row, gradient] : merged) {
     std::array<float, O::row_states + 1> row_state{};
     for (int s = 0; s < O::row_states; ++s) row_state[s] = arena.row_state[s][row];
-    op::RowMeans means{mean_square(gradient.data(), width)};
+    op::RowMeans means{op::mean_square(gradient.data(), width)};
     if constexpr (op::measures_rows<O>) {
       std::vector<float> measured, weights;
       for (int c = 0; c < width; ++c) {
@@ -192,8 +192,8 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
           measured.push_back(
               step.measured(weights.back(), gradient[static_cast<std::size_t>(c)], state.data()));
       }
-      if constexpr (MeasuresUpdates<O>) means.square = mean_square(measured.data(), width);
-      means.weight_square = mean_square(weights.data(), width);
+      if constexpr (MeasuresUpdates<O>) means.square = op::mean_square(measured.data(), width);
+      means.weight_square = op::mean_square(weights.data(), width);
     }
     const auto shared = op::shared_by_row<O>(step, row_state.data(), means);
     for (int s = 0; s < O::row_states; ++s) arena.row_state[s][row] = row_state[s];

@@ -25,7 +25,7 @@ namespace {
 using namespace tessera;
 using Keys = std::vector<std::int64_t>;
 
-bool same_records(const VocabularyRecords& a, const VocabularyRecords& b) {
+bool same_records(const detail::VocabularyRecords& a, const detail::VocabularyRecords& b) {
   return a.keys == b.keys && a.rows == b.rows && a.counts == b.counts && a.steps == b.steps &&
          a.used == b.used;
 }
@@ -163,7 +163,8 @@ TEST_CASE("keys without a row are forgotten, in several rounds") {
 TEST_CASE("many ranks, and records that move between backends and rank counts") {
   const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {60, 2}},
                                   .feature_table = {0, 1, 1}};
-  std::vector<std::vector<VocabularyRecords>> saved(2, std::vector<VocabularyRecords>(3));
+  std::vector<std::vector<detail::VocabularyRecords>> saved(
+      2, std::vector<detail::VocabularyRecords>(3));
   run_ranks(3, [&](ThreadCommunicator& communicator) {
     Both both(communicator, options);
     for (int step = 0; step < 6; ++step) {
@@ -195,7 +196,7 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
   for (int step = 6; step < 9; ++step)
     CHECK(both.step(one_hot(drifting_keys(step * 7, 300, 9000), 3)));
   CHECK(both.same());
-  VocabularyRecords bad = both.device.export_records(0);
+  detail::VocabularyRecords bad = both.device.export_records(0);
   bad.rows[0] = bad.rows[1] = 5;
   CHECK_THROWS_AS(both.device.import_records(0, std::vector{bad}), InvalidArgument);
   CHECK(both.same());

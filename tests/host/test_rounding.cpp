@@ -106,29 +106,29 @@ TEST_CASE(
     const int width = 1 + static_cast<int>(random() % 200);
     CAPTURE(width);
     const auto gradient = random_elements<float>(static_cast<std::size_t>(width), random());
-    const float whole = mean_square(gradient.data(), width);
+    const float whole = op::mean_square(gradient.data(), width);
     double expected = 0;
     for (int c = 0; c < width; ++c)
       expected += static_cast<double>(gradient[static_cast<std::size_t>(c)]) *
                   gradient[static_cast<std::size_t>(c)] / width;
     REQUIRE(whole == doctest::Approx(expected).epsilon(1e-6));
     REQUIRE(whole == detail::fast_mean_square(gradient.data(), width));
-    MeanSquareSum sum;
+    op::MeanSquareSum sum;
     for (int begin = 0; begin < width;) {
       const int end =
           random() % 4 == 0
               ? width
               : begin + 1 + static_cast<int>(random() % static_cast<unsigned>(width - begin));
       std::vector<float> partials(
-          static_cast<std::size_t>(mean_square_partials(begin, end, width)) + 1, -7.0f);
-      write_mean_square_partials(gradient.data() + begin, begin, end, width, partials.data());
+          static_cast<std::size_t>(op::mean_square_partials(begin, end, width)) + 1, -7.0f);
+      op::write_mean_square_partials(gradient.data() + begin, begin, end, width, partials.data());
       REQUIRE(partials.back() == -7.0f);
       sum.add(partials.data(), begin, end, width);
       begin = end;
     }
     REQUIRE(sum.mean(width) == whole);
   }
-  CHECK(mean_square_partials(0, 128, 128) == 8);
-  CHECK(mean_square_partials(16, 40, 40) == 2);  // the last block ends with the table
-  CHECK(mean_square_partials(0, 24, 128) == 1 + 8);
+  CHECK(op::mean_square_partials(0, 128, 128) == 8);
+  CHECK(op::mean_square_partials(16, 40, 40) == 2);  // the last block ends with the table
+  CHECK(op::mean_square_partials(0, 24, 128) == 1 + 8);
 }

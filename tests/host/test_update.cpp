@@ -106,7 +106,7 @@ Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batc
         {.arena_rows = batch.rows, .width = table_width, .groups = whole_groups, .merged = &whole});
     for (std::int64_t k = 0; k < whole.count; ++k)
       means[static_cast<std::size_t>(k)] =
-          mean_square(whole.gradients + k * table_width, table_width);
+          op::mean_square(whole.gradients + k * table_width, table_width);
     op::run<op::Apply<T, Width, O>>(host,
                                     {.state = arena.state(),
                                      .step = optimizer.at(0.1f, step),
@@ -534,7 +534,7 @@ TEST_CASE(
         Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
     std::vector<float> means;
     for (std::int64_t k = 0; k < merged.count; ++k)
-      means.push_back(mean_square(merged.gradients + k * width, width));
+      means.push_back(op::mean_square(merged.gradients + k * width, width));
     const auto step = RowWiseAdagrad{}.at(0.1f, 1);
     op::run<op::Apply<float, Width, RowWiseAdagrad>>(
         Host(),

@@ -4,18 +4,15 @@
 
 A name is public if a header declares it in namespace tessera or in tessera::laws: a type, a concept, an alias, a function, a variable.
 What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
-or in a page of docs/. unnamed.txt lists the names that stand nowhere yet, a line a header; it only shrinks: a name that is on a page now,
-or public no longer, is a fault there.
+or in a page of docs/.
 
-    public_names.py ROOT            prints FILE:LINE: NAME and what to do for every fault; exit code 1 if there is one
-    public_names.py --shrink ROOT   takes the names out of unnamed.txt that are named now, or gone
+    public_names.py ROOT    prints FILE:LINE: NAME and what to do for every name that stands nowhere; exit code 1 if there is one
 """
 import bisect
 import pathlib
 import re
 import sys
 
-UNNAMED = "tests/house/unnamed.txt"
 PUBLIC_NAMESPACES = {"tessera", "tessera::laws"}
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
@@ -31,14 +28,28 @@ def without_noise(text):
 def closing(text, start, pair):
     """The offset after the bracket that closes the one at start."""
     depth = 0
-    for i in range(start, len(text)):
+    i = start
+    while i < len(text):
+        if pair == "<>" and text[i] in "({":
+            i = closing(text, i, "()" if text[i] == "(" else "{}")
+            continue
         if text[i] == pair[0]:
             depth += 1
         elif text[i] == pair[1] and not (pair == "<>" and text[i - 1] in "-="):
             depth -= 1
             if depth == 0:
                 return i + 1
+        i += 1
     return len(text)
+
+
+def opens_requirements(statement):
+    """Whether the brace behind the statement begins what a requires-expression asks for."""
+    for word in re.finditer(r"\brequires\b", statement):
+        rest = statement[word.end():].strip()
+        if not rest or rest.startswith("(") and closing(rest, 0, "()") == len(rest):
+            return True
+    return False
 
 
 def declared(statement):
@@ -86,6 +97,22 @@ def declared(statement):
     return last
 
 
+def further(statement, first):
+    """(name, its offset) of the variables that a statement declares behind the first: `int a = 1, b = 2;`."""
+    rest = statement[first[1] + len(first[0]):]
+    if not re.match(r"\s*[={]", rest) or re.match(r"\s*(template\b|using\b|class\b|struct\b|enum\b)", statement):
+        return
+    i = 0
+    while i < len(rest):
+        if rest[i] in "({":
+            i = closing(rest, i, "()" if rest[i] == "(" else "{}")
+            continue
+        word = re.compile(r",\s*(" + IDENTIFIER + r")\s*(?==[^=]|\{)").match(rest, i)
+        if word:
+            yield word.group(1), first[1] + len(first[0]) + word.start(1)
+        i += 1
+
+
 def names_of(text):
     """(name, line) of everything that a header declares in the public namespaces, one entry a name."""
     text = without_noise(text)
@@ -99,7 +126,8 @@ def names_of(text):
         if "::".join(stack) in PUBLIC_NAMESPACES:
             declaration = declared(statement[lead:])
             if declaration:
-                found.setdefault(declaration[0], bisect.bisect_left(lines, offset + lead + declaration[1]) + 1)
+                for name, at in (declaration, *further(statement[lead:], declaration)):
+                    found.setdefault(name, bisect.bisect_left(lines, offset + lead + at) + 1)
 
     while i < len(text):
         c = text[i]
@@ -121,7 +149,7 @@ def names_of(text):
                 start = i = i + 1
                 continue
             i = closing(text, i, "{}")
-            if re.search(r"\brequires\s*(\(.*\)\s*)?$", statement, re.DOTALL) or re.search(
+            if opens_requirements(statement) or re.search(
                     r"^\s*(template\b.*)?\b(class|struct|union|enum|concept|using)\b[^()]*$|=\s*[^()]*$", statement, re.DOTALL):
                 continue  # ends with a semicolon
             if re.match(r"\s*[;,]", text[i:]):
@@ -148,61 +176,17 @@ def words_of(root):
     return words
 
 
-def unnamed_names(root):
-    """header, then the public names in it that stand nowhere, as (name, line)."""
-    words = words_of(root)
-    include = root / "include" / "tessera"
-    for header in sorted(include.rglob("*")):
-        if header.suffix in {".hpp", ".cuh"}:
-            found = [(name, line) for name, line in names_of(header.read_text()) if name not in words]
-            if found:
-                yield str(header.relative_to(include)), found
-
-
-def allowed_names(root):
-    """{header: its names} of unnamed.txt, and the line of each header."""
-    allowed = {}
-    lines = {}
-    path = root / UNNAMED
-    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
-        if line and not line.startswith("#"):
-            header, names = line.split(":")
-            allowed[header] = names.split()
-            lines[header] = number
-    return allowed, lines
-
-
 def faults_of(root):
-    allowed, lines = allowed_names(root)
-    unnamed = dict(unnamed_names(root))
-    for header, found in unnamed.items():
-        for name, line in found:
-            if name not in allowed.get(header, ()):
-                yield (f"include/tessera/{header}:{line}: {name} is public and stands on no page: name it as code on a page of docs/ or "
-                       "use it in an example; what is not for users belongs in namespace tessera::detail")
-    for header, names in allowed.items():
-        for name in names:
-            if name not in dict(unnamed.get(header, ())):
-                yield (f"{UNNAMED}:{lines[header]}: {name} stands on a page now, or is not public in {header}: take it off the list "
-                       "(public_names.py --shrink does)")
-
-
-def shrink(root):
-    allowed, _ = allowed_names(root)
-    unnamed = {header: [name for name, _ in found] for header, found in unnamed_names(root)}
-    path = root / UNNAMED
-    left = [line for line in path.read_text().splitlines() if not line or line.startswith("#")]
-    for header, names in allowed.items():
-        names = [name for name in names if name in unnamed.get(header, ())]
-        if names:
-            left.append(f"{header}: {' '.join(names)}")
-    path.write_text("\n".join(left) + "\n")
+    words = words_of(root)
+    for header in sorted((root / "include" / "tessera").rglob("*")):
+        if header.suffix in {".hpp", ".cuh"}:
+            for name, line in names_of(header.read_text()):
+                if name not in words:
+                    yield (f"{header.relative_to(root)}:{line}: {name} is public and stands on no page: name it as code on a page of docs/ "
+                           "or use it in an example; what is not for users belongs in namespace tessera::detail")
 
 
 def main():
-    if sys.argv[1] == "--shrink":
-        shrink(pathlib.Path(sys.argv[2]))
-        return 0
     faults = list(faults_of(pathlib.Path(sys.argv[1])))
     for fault in faults:
         print(fault)

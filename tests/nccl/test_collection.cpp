@@ -117,7 +117,7 @@ TEST_CASE(
 TEST_CASE(
     "batches routed ahead over NCCL: one order of all calls, and the bits of routing in turn") {
   using Over = E<NcclCommunicator>;
-  static_assert(Interruptible<NcclCommunicator>);
+  static_assert(detail::Interruptible<NcclCommunicator>);
   const auto run = [&](bool ahead, std::vector<Result>& results, std::vector<Texts>& logs) {
     CHECK(on_ranks(ranks, [&](NcclCommunicator& c, auto) {
             const auto rank = static_cast<std::size_t>(c.rank());

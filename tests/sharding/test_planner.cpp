@@ -222,7 +222,8 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
       REQUIRE(r.best.step_seconds > 0);
       Layout other = layout;
       std::erase_if(other.shards, [&](const Shard& s) { return s.table == r.table; });
-      append_shards(other.shards, r.table, layout.tables[r.table], r.best.cut, layout.topology);
+      detail::append_shards(other.shards, r.table, layout.tables[r.table], r.best.cut,
+                            layout.topology);
       const Prediction p = predict(other, costs);
       CHECK(std::abs(p.step_seconds / r.best.step_seconds - 1) < 1e-9);
       CHECK(p.most_bytes() == r.best.most_bytes);

@@ -151,7 +151,7 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-using Records = std::vector<std::vector<VocabularyRecords>>;  // by table, rank
+using Records = std::vector<std::vector<detail::VocabularyRecords>>;  // by table, rank
 
 /// Runs batches [begin, end). Starts from `records` if there are any, and leaves its own there.
 Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end,
@@ -160,7 +160,7 @@ Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin,
   std::vector<std::vector<Keys>> parts(static_cast<std::size_t>(end - begin),
                                        std::vector<Keys>(static_cast<std::size_t>(ranks)));
   Records saved(options.tables.size(),
-                std::vector<VocabularyRecords>(static_cast<std::size_t>(ranks)));
+                std::vector<detail::VocabularyRecords>(static_cast<std::size_t>(ranks)));
   run_ranks(ranks, [&](ThreadCommunicator& communicator) {
     Vocabulary vocabulary(communicator, Host({.threads = threads}), options);
     if (records != nullptr && !records->empty()) {
@@ -291,8 +291,8 @@ TEST_CASE("in a checkpoint, between rank counts") {
     load_vocabulary(*latest_checkpoint(folder), vocabulary);
     require<Error>(vocabulary.step() == 5, "step {}", vocabulary.step());
     for (int t = 0; t < 2; ++t) {
-      const VocabularyRecords now = vocabulary.export_records(t);
-      const VocabularyRecords& then =
+      const detail::VocabularyRecords now = vocabulary.export_records(t);
+      const detail::VocabularyRecords& then =
           expected[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())];
       const bool same = now.keys == then.keys && now.rows == then.rows &&
                         now.counts == then.counts && now.steps == then.steps &&
@@ -367,33 +367,33 @@ TEST_CASE("what a vocabulary refuses") {
                       std::span(rows)),
                   InvalidArgument);
   vocabulary.learn(one_hot(keys), std::span(rows));
-  const VocabularyRecords good = vocabulary.export_records(0);
+  const detail::VocabularyRecords good = vocabulary.export_records(0);
   CHECK(good.keys == keys);
   CHECK(good.used == Keys{2});
   const auto refuses = [&](auto&& damage) {
-    VocabularyRecords bad = good;
+    detail::VocabularyRecords bad = good;
     damage(bad);
     CHECK_THROWS_AS(vocabulary.import_records(0, std::vector{bad}), InvalidArgument);
     CHECK(vocabulary.export_records(0).rows == good.rows);
   };
-  refuses([](VocabularyRecords& r) { r.rows[0] = 5; });
-  refuses([](VocabularyRecords& r) { r.rows[0] = 0; });
-  refuses([](VocabularyRecords& r) { r.rows[0] = -2; });
-  refuses([](VocabularyRecords& r) { r.rows[0] = r.rows[1]; });
-  refuses([](VocabularyRecords& r) { r.keys[0] = r.keys[1]; });
-  refuses([](VocabularyRecords& r) { r.counts[0] = 0; });
-  refuses([](VocabularyRecords& r) { r.counts[0] = std::int64_t{1} << 32; });
-  refuses([](VocabularyRecords& r) { r.steps[0] = -1; });
-  refuses([](VocabularyRecords& r) { r.used[0] = 1; });
-  refuses([](VocabularyRecords& r) { r.used[0] = 5; });
-  refuses([](VocabularyRecords& r) { r.used[0] = -1; });
-  refuses([](VocabularyRecords& r) { r.used.clear(); });
-  refuses([](VocabularyRecords& r) { r.rows.pop_back(); });
+  refuses([](detail::VocabularyRecords& r) { r.rows[0] = 5; });
+  refuses([](detail::VocabularyRecords& r) { r.rows[0] = 0; });
+  refuses([](detail::VocabularyRecords& r) { r.rows[0] = -2; });
+  refuses([](detail::VocabularyRecords& r) { r.rows[0] = r.rows[1]; });
+  refuses([](detail::VocabularyRecords& r) { r.keys[0] = r.keys[1]; });
+  refuses([](detail::VocabularyRecords& r) { r.counts[0] = 0; });
+  refuses([](detail::VocabularyRecords& r) { r.counts[0] = std::int64_t{1} << 32; });
+  refuses([](detail::VocabularyRecords& r) { r.steps[0] = -1; });
+  refuses([](detail::VocabularyRecords& r) { r.used[0] = 1; });
+  refuses([](detail::VocabularyRecords& r) { r.used[0] = 5; });
+  refuses([](detail::VocabularyRecords& r) { r.used[0] = -1; });
+  refuses([](detail::VocabularyRecords& r) { r.used.clear(); });
+  refuses([](detail::VocabularyRecords& r) { r.rows.pop_back(); });
 }
 
 TEST_CASE("keys that were chosen against the standard seed do not collide") {
   const std::uint64_t seed =
-      VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
+      detail::VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
   Keys keys;  // whose hash with that seed ends in eleven zeros
   for (std::int64_t key = 0; keys.size() < 1000; ++key)
     if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);

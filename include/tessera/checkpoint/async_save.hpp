@@ -78,7 +78,7 @@ class AsyncSave {
   const detail::Snapshot& snapshot() const { return snapshot_; }
 
  private:
-  Save save_;
+  detail::Save save_;
   detail::Snapshot snapshot_;
   std::atomic<bool> written_ = false, given_up_ = false;
   std::exception_ptr error_;

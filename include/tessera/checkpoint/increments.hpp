@@ -160,7 +160,7 @@ CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& d
                               const CheckpointBase& base, std::int64_t step,
                               const SaveOptions& options = {}) {
   const detail::Increment increment = detail::make_increment(communicator, contents, changed);
-  Save save(communicator, directory, increment.contents, step, options, base);
+  detail::Save save(communicator, directory, increment.contents, step, options, base);
   return save.publish(communicator, [&] { save.write(detail::LiveRows{}); });
 }
 /// The same of the contents of `changed` alone.

@@ -45,6 +45,8 @@ struct CheckpointBase {
   std::string warning{};
 };
 
+namespace detail {
+
 /// One save, in the three parts that an asynchronous one runs at different times. `begin` and
 /// `publish` are collective, `write` is not. A save that is not published leaves nothing behind but
 /// a folder that the next save removes.
@@ -55,10 +57,10 @@ class Save {
   Save(Comm& communicator, std::filesystem::path directory, const CheckpointContents& contents,
        std::int64_t step, SaveOptions options, std::optional<CheckpointBase> base = std::nullopt)
       : directory_(std::move(directory)),
-        partial_(directory_ / detail::partial_checkpoint_name(step)),
-        contents_(contents.for_saving(
-            communicator.rank(),
-            [&](std::int64_t rows) { return detail::gather_one(communicator, rows); })),
+        partial_(directory_ / partial_checkpoint_name(step)),
+        contents_(
+            contents.for_saving(communicator.rank(),
+                                [&](std::int64_t rows) { return gather_one(communicator, rows); })),
         options_(checked(options)),
         plan_(contents_.tensors(), options.max_file_bytes),
         writer_(partial_, contents_.tensors(), plan_, options.finite) {
@@ -89,7 +91,7 @@ class Save {
   /// Writes this rank's rows and waits until they are on the disk. May run on any one thread.
   template <class Source>
   void write(Source&& source) {
-    for (const detail::CheckpointRows& rows : contents_.rows()) writer_.write(rows, source);
+    for (const CheckpointRows& rows : contents_.rows()) writer_.write(rows, source);
     writer_.sync();
   }
 
@@ -101,9 +103,9 @@ class Save {
     CheckpointBase published;
     try {
       on_all_ranks(communicator, written);
-      const std::vector<detail::RowWriter::Sum> own = writer_.take_sums();
-      const std::vector<detail::RowWriter::Sum> sums =
-          detail::gather_on_first(communicator, std::span<const detail::RowWriter::Sum>(own));
+      const std::vector<RowWriter::Sum> own = writer_.take_sums();
+      const std::vector<RowWriter::Sum> sums =
+          gather_on_first(communicator, std::span<const RowWriter::Sum>(own));
       on_all_ranks(communicator, [&] {
         if (communicator.rank() == 0) published = write_manifest(sums);
       });
@@ -112,7 +114,7 @@ class Save {
       give_up(communicator);
       throw;
     }
-    published.crc = detail::gather_one(communicator, published.crc).front();
+    published.crc = gather_one(communicator, published.crc).front();
     published.name = checkpoint_name(manifest_.step);
     return published;
   }
@@ -129,16 +131,16 @@ class Save {
   template <class Comm>
   void check_same(Comm& communicator) {
     std::string tensors;
-    for (const detail::TensorSpec& t : contents_.tensors())
+    for (const TensorSpec& t : contents_.tensors())
       tensors += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type),
-                             detail::shape_text(t.shape));
+                             shape_text(t.shape));
     struct Given {
       std::int64_t step;
       std::uint64_t max_file_bytes, tensors, names;
     };
-    const std::vector<Given> all =
-        detail::gather_one(communicator, Given{manifest_.step, options_.max_file_bytes,
-                                               contents_.tensors().size(), detail::crc32(tensors)});
+    const std::vector<Given> all = gather_one(
+        communicator,
+        Given{manifest_.step, options_.max_file_bytes, contents_.tensors().size(), crc32(tensors)});
     for (std::size_t r = 1; r < all.size(); ++r) {
       const auto same = [&](const auto& first, const auto& other, std::string_view what) {
         require(first == other, "checkpoint: ranks 0 and {} do not give the same {}: {} and {}", r,
@@ -160,50 +162,49 @@ class Save {
     const std::string name = checkpoint_name(manifest_.step);
     require(manifest_.base != name, "checkpoint: the increment of '{}' has the same step", name);
     if (std::filesystem::exists(directory_ / name)) {
-      const std::string needs = detail::increment_of(directory_, name);
+      const std::string needs = increment_of(directory_, name);
       require(needs.empty(),
               "checkpoint: '{}' cannot be replaced, as '{}' beside it is an increment of it: save "
               "to another folder",
               (directory_ / name).string(), needs);
     }
-    detail::remove_partial_checkpoints(directory_);
+    remove_partial_checkpoints(directory_);
     made_ = std::filesystem::create_directory(partial_);
     for (std::size_t f = 0; f < plan_.files.size(); ++f) {
-      detail::File(partial_ / plan_.files[f].name, detail::File::Mode::create)
-          .reserve(plan_.files[f].bytes);
+      File(partial_ / plan_.files[f].name, File::Mode::create).reserve(plan_.files[f].bytes);
       writer_.write_header(f);
     }
   }
 
-  CheckpointBase write_manifest(const std::vector<detail::RowWriter::Sum>& sums) {
-    for (const detail::TensorSpec& t : contents_.tensors())
+  CheckpointBase write_manifest(const std::vector<RowWriter::Sum>& sums) {
+    for (const TensorSpec& t : contents_.tensors())
       manifest_.tensors.push_back({t.name, t.type, t.shape, {}, t.row_numbers});
     for (std::size_t t = 0; t < plan_.pieces.size(); ++t)
-      for (const detail::FilePlan::Piece& piece : plan_.pieces[t])
+      for (const FilePlan::Piece& piece : plan_.pieces[t])
         manifest_.tensors[t].pieces.push_back(
             {static_cast<std::int64_t>(piece.file), piece.row_begin, piece.row_end});
-    std::vector<detail::ChunkSums> chunks;
-    for (const detail::FilePlan::File& file : plan_.files) chunks.emplace_back(file.bytes);
-    for (const detail::RowWriter::Sum& sum : sums) chunks[sum.file].combine(sum.chunk, sum.sum);
+    std::vector<ChunkSums> chunks;
+    for (const FilePlan::File& file : plan_.files) chunks.emplace_back(file.bytes);
+    for (const RowWriter::Sum& sum : sums) chunks[sum.file].combine(sum.chunk, sum.sum);
     for (std::size_t f = 0; f < plan_.files.size(); ++f) {
       StoredFile file{plan_.files[f].name, plan_.files[f].bytes, {}};
-      for (std::uint64_t c = 0; c < detail::chunks_of(file.bytes); ++c)
+      for (std::uint64_t c = 0; c < chunks_of(file.bytes); ++c)
         file.crcs.push_back(chunks[f].crc(c));
       manifest_.files.push_back(std::move(file));
     }
     if (manifest_.base.empty())
       for (const auto& [name, bytes] : contents_.files())
         manifest_.files.push_back(write_file(name, *bytes));
-    const std::string text = detail::format_manifest(manifest_);
+    const std::string text = format_manifest(manifest_);
     require(text.size() <= Manifest::kMaxBytes,
             "checkpoint: the manifest would have {} bytes, and may have {}: save parts of the "
             "model apart",
             text.size(), Manifest::kMaxBytes);
     write_file(std::string(Manifest::kFile), text);
-    detail::sync_folder(partial_);
-    detail::replace_folder(partial_, directory_ / checkpoint_name(manifest_.step));
-    detail::sync_folder(directory_);
-    CheckpointBase saved{"", detail::crc32(text)};
+    sync_folder(partial_);
+    replace_folder(partial_, directory_ / checkpoint_name(manifest_.step));
+    sync_folder(directory_);
+    CheckpointBase saved{"", crc32(text)};
     if (options_.keep > 0) {
       try {
         remove_old_checkpoints(directory_, options_.keep, manifest_.step);
@@ -215,14 +216,13 @@ class Save {
   }
 
   StoredFile write_file(const std::string& name, std::string_view bytes) const {
-    detail::File file(partial_ / name, detail::File::Mode::create);
+    File file(partial_ / name, File::Mode::create);
     file.reserve(bytes.size());
     file.write_at(0, std::as_bytes(std::span(bytes)));
     file.sync();
     StoredFile stored{name, bytes.size(), {}};
-    for (std::uint64_t c = 0; c < detail::chunks_of(bytes.size()); ++c)
-      stored.crcs.push_back(
-          detail::crc32(bytes.substr(c * detail::kChunkBytes, detail::kChunkBytes)));
+    for (std::uint64_t c = 0; c < chunks_of(bytes.size()); ++c)
+      stored.crcs.push_back(crc32(bytes.substr(c * kChunkBytes, kChunkBytes)));
     return stored;
   }
 
@@ -239,11 +239,13 @@ class Save {
   CheckpointContents contents_;
   SaveOptions options_;
   Manifest manifest_;
-  detail::FilePlan plan_;
-  detail::RowWriter writer_;
+  FilePlan plan_;
+  RowWriter writer_;
   std::optional<FolderLock> lock_;
   bool made_ = false;  ///< the folder partial_
 };
+
+}  // namespace detail
 
 /// Saves to DIRECTORY/step-N, from which `load_checkpoint` reads under any layout and number of
 /// ranks. Collective: every rank gives the same step, options and tensors, and a folder that all
@@ -253,7 +255,7 @@ template <Communicator<kCheckpointCollectives> Comm>
 CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& directory,
                                const CheckpointContents& contents, std::int64_t step,
                                const SaveOptions& options = {}) {
-  Save save(communicator, directory, contents, step, options);
+  detail::Save save(communicator, directory, contents, step, options);
   return save.publish(communicator, [&] { save.write(detail::LiveRows{}); });
 }
 

@@ -15,6 +15,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// One of some codecs, chosen by name at run time. Of a single one nothing is left to choose: what
 /// is done with it is compiled as if there were no choice.
 template <Codec... Cs>
@@ -61,5 +63,7 @@ class CodecChoice {
 /// add.
 template <class C>
 using ExplainedCodec = std::conditional_t<explain_codec<C>(), C, Fp32>;
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -52,7 +52,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;
   using Tables::backend_, Tables::options_, Tables::store_, Tables::layout_, Tables::steps_;
   using typename Tables::Initializers;
-  using Reporter = StepReporter<Settings::reports_steps, Comm, Backend>;
+  using Reporter = detail::StepReporter<Settings::reports_steps, Comm, Backend>;
   using Ranks = typename Reporter::Ranks;
 
  public:
@@ -83,7 +83,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                 communicator.size() == 1 ? -1 : communicator.rank()) {
     detail::require_sound(options_, communicator_.size());
     detail::require_offered<Comm>(layout_, routing_, communicator_.size(), guard_.rejects());
-    require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
+    detail::require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
   LayoutCollection(const LayoutCollection&) = delete;
   LayoutCollection& operator=(const LayoutCollection&) = delete;
@@ -204,8 +204,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     check_stage(communicator_, "apply");
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
-    const Clipped clipped = apply_accumulated(accumulator_, options_.optimizer, steps_,
-                                              store_.seed(), clip, dense, reporter_.clip_counter());
+    const auto clipped =
+        detail::apply_accumulated(accumulator_, options_.optimizer, steps_, store_.seed(), clip,
+                                  dense, reporter_.clip_counter());
     reporter_.step_done(steps_.called(), updater_.split_rows(), clipped);
     return clipped.norm;
   }
@@ -290,7 +291,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.routed.received());
-    step.progress.passed(StepStage::routed);
+    step.progress.passed(detail::StepStage::routed);
   }
 
   /// Gathers and pools on the owners; what this rank needs from itself goes straight to `output`.
@@ -319,7 +320,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     require(step.progress.is_of(this), "end: this step was routed by another collection");
     step.sorted.join(backend_);
     step.resident.release(true);
-    step.progress.passed(StepStage::empty);
+    step.progress.passed(detail::StepStage::empty);
   }
 
   /// Cuts the gradients into what each owner needs. False, on every rank, where
@@ -328,19 +329,19 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   bool split(StepState<Id>& step, Gradient gradient, SequenceGradients sequences = {}) {
     if (!step.progress.rejected(this))
-      step.progress.require_at(this, StepStage::assembled, "split");
+      step.progress.require_at(this, detail::StepStage::assembled, "split");
     detail::check_shape("split: gradient", gradient, step.batch.samples(), columns());
     step.distinct.check("split", sequences);
     const MatrixView<const float> floats = step.floats.widen(backend_, gradient);
     if (!guard_.accept(communicator_, floats, sequences)) {
-      step.progress.passed(StepStage::rejected);
+      step.progress.passed(detail::StepStage::rejected);
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
     if (step.distinct.template merge<Store>(backend_, floats, sequences))
       step.routed.set_direct(routing_, [&](int feature) { return step.bags_to_route(feature); });
     vectors_.split(backend_, step, floats);
-    step.progress.passed(StepStage::split);
+    step.progress.passed(detail::StepStage::split);
     return true;
   }
 
@@ -348,12 +349,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void exchange_gradients(StepState<Id>& step) {
     if (step.progress.rejected(this)) return;
-    step.progress.require_at(this, StepStage::split, "exchange_gradients");
+    step.progress.require_at(this, detail::StepStage::split, "exchange_gradients");
     check_stage(communicator_, "exchange_gradients");
     const auto timing =
         reporter_.time(step, ReportedStage::exchange_gradients, backend_, &counted_);
     vectors_.to_owners(backend_, counted_, step);
-    step.progress.passed(StepStage::received);
+    step.progress.passed(detail::StepStage::received);
   }
 
   /// The gradient of the per-id weights, before the update changes the rows: `out` as in
@@ -361,7 +362,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void weight_gradients(StepState<Id>& step, Gradient gradient, std::span<float> out) {
     const bool rejected = step.progress.rejected(this);
-    if (!rejected) step.progress.require_at(this, StepStage::received, "weight_gradients");
+    if (!rejected) step.progress.require_at(this, detail::StepStage::received, "weight_gradients");
     detail::check_shape("weight_gradients: gradient", gradient, step.batch.samples(), columns());
     weight_gradients_.check_room("weight_gradients", out, step.batch.ids());
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
@@ -375,22 +376,22 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void update(StepState<Id>& step, Gradient gradient) {
     if (step.progress.rejected(this)) return;
-    step.progress.require_at(this, StepStage::received, "update");
+    step.progress.require_at(this, detail::StepStage::received, "update");
     accumulator_.require_none("update");
     detail::check_shape("update: gradient", gradient, step.batch.samples(), columns());
     check_stage(communicator_, "update");
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
-    step.progress.passed(StepStage::empty);
-    apply_step(step, step.floats.widened(gradient), store_, updater_, options_.optimizer, steps_);
+    step.progress.passed(detail::StepStage::empty);
+    detail::apply_step(step, step.floats.widened(gradient), store_, updater_, options_.optimizer,
+                       steps_);
     reporter_.batch_done(step);
-    reporter_.step_done(steps_.called(), updater_.split_rows(), Clipped{});
+    reporter_.step_done(steps_.called(), updater_.split_rows(), detail::Clipped{});
   }
 
   // ---- tables ----
 
-  /// Rows of a table (index in layout().tables) that this rank holds get first values and state
-  /// again: see Vocabulary.
+  /// Rows of a table (index in layout().tables) that this rank holds start anew: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     const ObservedUpdate observed(updater_.observers());
     store_.reset_rows(backend_, table, rows, options_.optimizer,
@@ -400,8 +401,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                       });
   }
 
-  /// Tells `observer` from now on which rows updates and `reset_rows` change (not what `tables()`
-  /// does).
+  /// Tells `observer` from now on which rows updates and `reset_rows` change, not `tables()`.
   void observe(RowObserver& observer) {
     require(Backend::host_readable,
             "observe: rows can be watched only where the host can read them");
@@ -419,7 +419,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   void check_stage(Comm& communicator, std::string_view stage) const {
     if (options_.check_stages)
-      require_same_stage(communicator, stage, steps_.called(), steps_.rates());
+      detail::require_same_stage(communicator, stage, steps_.called(), steps_.rates());
   }
 
   template <IdType Id>
@@ -464,12 +464,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                           .vectors = std::exchange(step.vectors, {})});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.routed.received());
-    step.progress.passed(StepStage::routed);
+    step.progress.passed(detail::StepStage::routed);
   }
 
   template <IdType Id>
   void lookup(StepState<Id>& step, Output output, const Backend& backend) const {
-    step.progress.require_at(this, StepStage::routed, "lookup");
+    step.progress.require_at(this, detail::StepStage::routed, "lookup");
     detail::check_shape("lookup: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
@@ -483,34 +483,34 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
         op::run<op::Lookup<T, Id, Width>>(backend, {weights, store_.arenas()[a].width(), lookups});
       });
     }
-    step.progress.passed(StepStage::looked_up);
+    step.progress.passed(detail::StepStage::looked_up);
   }
   template <IdType Id>
   void exchange(StepState<Id>& step, Comm& communicator, const Backend& backend) const {
-    step.progress.require_at(this, StepStage::looked_up, "exchange");
+    step.progress.require_at(this, detail::StepStage::looked_up, "exchange");
     auto&& ranks = Reporter::counted(communicator);
     const auto timing = reporter_.time(step, ReportedStage::exchange, backend, &ranks);
     vectors_.to_requesters(backend, ranks, step);
-    step.progress.passed(StepStage::exchanged);
+    step.progress.passed(detail::StepStage::exchanged);
   }
   template <IdType Id>
   void assemble(StepState<Id>& step, Output output, const Backend& backend) const {
-    step.progress.require_at(this, StepStage::exchanged, "assemble");
+    step.progress.require_at(this, detail::StepStage::exchanged, "assemble");
     detail::check_shape("assemble: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
     const MatrixView<float> floats = step.floats.of(backend, output);
     vectors_.assemble(backend, step, floats);
     step.distinct.template pool<Store>(backend, floats);
     step.floats.round(backend, output);
-    step.progress.passed(StepStage::assembled);
+    step.progress.passed(detail::StepStage::assembled);
   }
 
   Comm& communicator_;
   const RankLayout& routing_;
   typename Reporter::RanksHolder counted_;  ///< the same ranks
-  Updater<Store, Backend, Ranks> updater_;
-  Accumulator<Store, Backend, Ranks> accumulator_{backend_, counted_, store_, updater_};
-  WeightGradientStage<Store, Backend, Ranks> weight_gradients_{backend_, counted_, store_};
+  detail::Updater<Store, Backend, Ranks> updater_;
+  detail::Accumulator<Store, Backend, Ranks> accumulator_{backend_, counted_, store_, updater_};
+  detail::WeightGradientStage<Store, Backend, Ranks> weight_gradients_{backend_, counted_, store_};
   VectorExchange<Backend, Ranks, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>
       vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
@@ -518,8 +518,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   const std::vector<int> all_features_ = routing_.all_features();
-  GradientGuard<Backend> guard_{backend_, store_, options_};
-  mutable EqualBatches equal_batches_;
+  detail::GradientGuard<Backend> guard_{backend_, store_, options_};
+  mutable detail::EqualBatches equal_batches_;
   Reporter reporter_{routing_};
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;
 

@@ -19,9 +19,13 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// A communicator whose waits another thread can end.
 template <class C>
 concept Interruptible = requires(C& c, const std::string& text) { c.interrupt(text); };
+
+}  // namespace detail
 
 /// Routes the next batch on a thread of its own while this one is in its dense layers. The thread
 /// has a communicator of the same ranks, used by nothing else (`communicator.split(0)`), and a
@@ -37,7 +41,7 @@ concept Interruptible = requires(C& c, const std::string& text) { c.interrupt(te
 ///     ahead.start(next batch);
 ///     ... dense layers ...
 ///     embeddings.backward(pooled, gradient);
-template <class Embeddings, IdType Id, Interruptible Comm, class Backend>
+template <class Embeddings, IdType Id, detail::Interruptible Comm, class Backend>
 class RouteAhead {
  public:
   using StepState = typename Embeddings::template StepState<Id>;

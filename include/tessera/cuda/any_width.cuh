@@ -58,16 +58,17 @@ void lookup_any_width(const Cuda& backend, const T* arena, int width,
 /// lane per block of columns, blocks added in order.
 template <class Value>
 __device__ float mean_square_any_width(const Value& value, int width, int lane) {
-  const int blocks = (width + mean_square_block - 1) / mean_square_block;
+  const int blocks = (width + op::mean_square_block - 1) / op::mean_square_block;
   float sum = 0;
   for (int first = 0; first < blocks; first += 32) {
-    const int column = (first + lane) * mean_square_block;
+    const int column = (first + lane) * op::mean_square_block;
     float block = 0;
     if (column < width) {
-      const int columns = width - column < mean_square_block ? width - column : mean_square_block;
-      float values[mean_square_block];
+      const int columns =
+          width - column < op::mean_square_block ? width - column : op::mean_square_block;
+      float values[op::mean_square_block];
       for (int i = 0; i < columns; ++i) values[i] = value(column + i);
-      block = block_square_sum(values, columns);
+      block = op::block_square_sum(values, columns);
     }
     for (int b = 0; b < 32; ++b) {
       const float next = __shfl_sync(0xffffffffu, block, b);

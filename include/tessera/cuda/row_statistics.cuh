@@ -47,9 +47,9 @@ __global__ void __launch_bounds__(statistics_threads)
   const op::WriteMeanSquares::Job& job = batch.groups[g];
   const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (i < job.which->size())
-    write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(),
-                               job.columns.begin, job.columns.end, job.columns.table_width,
-                               job.partials + i * job.columns.partials());
+    op::write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(),
+                                   job.columns.begin, job.columns.end, job.columns.table_width,
+                                   job.partials + i * job.columns.partials());
 }
 
 /// op::CombineMeanSquares::Job with its parts in device memory.
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(statistics_threads)
   const std::int64_t at = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (at >= job.which->size()) return;
   const std::int64_t i = job.which->begin + at, row = job.rows[i];
-  MeanSquareSum sum;
+  op::MeanSquareSum sum;
   int table_width = 1;
   for (int k = 0; k < job.part_count; ++k) {
     const op::CombineMeanSquares::Part& part = job.parts[k];

@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned row_mask() {
 /// lanes, its near ones within a lane.
 template <class Lanes, int Width>
 __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {
-  constexpr int vector = Lanes::vector, lanes_per_block = mean_square_block / vector;
+  constexpr int vector = Lanes::vector, lanes_per_block = op::mean_square_block / vector;
   constexpr int blocks = Lanes::lanes < lanes_per_block ? 1 : Lanes::lanes / lanes_per_block;
   const unsigned mask = row_mask<Lanes>();
   float sum = 0;

@@ -217,6 +217,8 @@ class TabularReader {
   std::string fault_, first_skipped_;
 };
 
+namespace detail {
+
 /// These samples of a block, in this order, as a batch. Throws InvalidArgument for ids that do not
 /// fit Id.
 template <IdType Id, class SampleAt>
@@ -251,10 +253,12 @@ void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& ba
     }
 }
 
+}  // namespace detail
+
 /// A whole block as a batch.
 template <IdType Id>
 void to_batch(const TabularBlock& block, std::size_t features, ClickBatch<Id>& batch) {
-  append_samples(block.size, features, batch, [&block](std::int64_t i) {
+  detail::append_samples(block.size, features, batch, [&block](std::int64_t i) {
     return std::pair(&block, static_cast<std::size_t>(i));
   });
 }

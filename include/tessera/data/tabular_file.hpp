@@ -247,8 +247,8 @@ class TabularFile {
                              static_cast<std::size_t>(at - (block == 0 ? 0 : ends[block - 1])));
       }
     }
-    append_samples(count, schema_.categorical.size(), batch,
-                   [&](std::int64_t i) { return samples[static_cast<std::size_t>(i)]; });
+    detail::append_samples(count, schema_.categorical.size(), batch,
+                           [&](std::int64_t i) { return samples[static_cast<std::size_t>(i)]; });
     batch.dense_columns = static_cast<std::int64_t>(schema_.numeric.size());
   }
 

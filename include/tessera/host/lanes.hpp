@@ -317,7 +317,7 @@ namespace detail {
 /// mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of their
 /// trees.
 [[gnu::always_inline]] inline float fast_mean_square(const float* gradient, int width) {
-  constexpr int block = mean_square_block;
+  constexpr int block = op::mean_square_block;
   float sum = 0;
   int column = 0;
   for (; column + 4 * block <= width; column += 4 * block) {
@@ -339,7 +339,7 @@ namespace detail {
     block_square_sums(gradient + column, four);
     sum += static_cast<float>((four[0] + four[2]) + (four[1] + four[3]));
   }
-  if (column < width) sum += block_square_sum(gradient + column, width - column);
+  if (column < width) sum += op::block_square_sum(gradient + column, width - column);
   return sum / static_cast<float>(width);
 }
 

@@ -30,9 +30,10 @@ struct op::Kernel<op::WriteMeanSquares, Host> {
   static void run(const Host&, const op::WriteMeanSquares::Parameters& p) {
     for (const op::WriteMeanSquares::Job& job : p.jobs)
       for (std::int64_t i = job.which->begin; i < job.which->end; ++i)
-        write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin,
-                                   job.columns.end, job.columns.table_width,
-                                   job.partials + (i - job.which->begin) * job.columns.partials());
+        op::write_mean_square_partials(
+            job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end,
+            job.columns.table_width,
+            job.partials + (i - job.which->begin) * job.columns.partials());
   }
 };
 
@@ -41,7 +42,7 @@ struct op::Kernel<op::CombineMeanSquares, Host> {
   static void run(const Host&, const op::CombineMeanSquares::Parameters& p) {
     for (const op::CombineMeanSquares::Job& job : p.jobs)
       for (std::int64_t i = job.which->begin; i < job.which->end; ++i) {
-        MeanSquareSum sum;
+        op::MeanSquareSum sum;
         int table_width = 1;
         for (const op::CombineMeanSquares::Part& part : job.parts) {
           const op::ColumnRange& c = part.columns;

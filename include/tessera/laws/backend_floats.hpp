@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera::inline v0::laws::detail {
 
 /// Floats of a backend's memory that the host writes and reads by copies.
 template <class Backend>
@@ -44,4 +44,4 @@ class BackendFloats {
   float* data_;
 };
 
-}  // namespace tessera::inline v0::laws
+}  // namespace tessera::inline v0::laws::detail

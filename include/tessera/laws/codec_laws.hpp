@@ -16,6 +16,8 @@
 
 namespace tessera::inline v0::laws {
 
+namespace detail {
+
 /// What lanes of a GPU make of a row together: a range joined from pieces, the last first; a
 /// header; pieces of four columns.
 template <LaneCodec C>
@@ -43,6 +45,8 @@ bool lanes_agree(const std::vector<float>& row, const std::byte* encoded, const 
   return same;
 }
 
+}  // namespace detail
+
 /// Checks a codec (docs/concepts/codec.md) on random rows of widths 1 to 130. `bound(row, column)`:
 /// the largest error that element may have. Needs no test framework; returns what it found wrong,
 /// repeated faults counted.
@@ -50,7 +54,7 @@ template <class C>
 std::vector<std::string> codec_laws(
     const std::function<double(const std::vector<float>&, std::size_t)>& bound) {
   static_assert(explain_codec<C>());
-  Faults faults;
+  detail::Faults faults;
   std::mt19937 random(7);
   constexpr std::byte guard{0xa5};
   for (int width = 1; width <= 130; ++width) {
@@ -72,7 +76,7 @@ std::vector<std::string> codec_laws(
     faults.expect(decoded.back() == 77.0f, "{}, width {}: decode writes beyond the row", C::name,
                   width);
     if constexpr (LaneCodec<C>)
-      faults.expect(lanes_agree<C>(row, encoded.data(), decoded.data()),
+      faults.expect(detail::lanes_agree<C>(row, encoded.data(), decoded.data()),
                     "{}, width {}: pieces of four columns are not what encode and decode make",
                     C::name, width);
     for (std::size_t c = 0; c < row.size(); ++c)

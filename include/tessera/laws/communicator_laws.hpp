@@ -228,7 +228,7 @@ void broadcast_law(C& c, const CommunicatorLawOptions& options, Faults& faults) 
 /// faults, none if the laws hold.
 template <class C>
 std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options = {}) {
-  Faults faults;
+  detail::Faults faults;
   faults.expect(c.size() >= 1, "size() is {}", c.size());
   faults.expect(c.rank() >= 0 && c.rank() < c.size(), "rank() is {}, size() is {}", c.rank(),
                 c.size());

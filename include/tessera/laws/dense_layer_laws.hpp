@@ -31,9 +31,9 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
                                           DenseLayerLawsOptions options = {}) {
   static_assert(explain_dense_layer<L>());
   require(options.batch >= 2, "dense_layer_laws: batch is {}, must be at least 2", options.batch);
-  Faults faults;
+  detail::Faults faults;
   using Floats = std::vector<float>;
-  using Memory = BackendFloats<Backend>;
+  using Memory = detail::BackendFloats<Backend>;
   const std::int64_t in = layer.input_size(), out = layer.output_size(), batch = options.batch;
   // every matrix is a part of a wider one, whose other columns stay as they are
   constexpr std::int64_t margin = 3;
@@ -47,7 +47,7 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
   faults.expect(layer.initialize(3, 5) == next && values.read() == first,
                 "initialize: the same seed and number give other values");
   Floats held = first;  // away from values at which a gradient is zero
-  for (std::size_t i = 0; i < count; ++i) held[i] += 0.25f * number(1, i);
+  for (std::size_t i = 0; i < count; ++i) held[i] += 0.25f * detail::number(1, i);
   values.write(held);
 
   const auto wide = [&](const Floats& matrix, std::int64_t columns) {
@@ -88,8 +88,8 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
   };
 
   Floats x(size(batch, in)), dy(size(batch, out));
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = number(2, i);
-  for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = number(3, i);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = detail::number(2, i);
+  for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = detail::number(3, i);
   const Floats y = forward(x);
   faults.expect(y == forward(x), "forward: the same batch, other bits");
   for (std::int64_t s = 0; s < batch; ++s) {
@@ -124,18 +124,18 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
   for (std::uint64_t direction = 20; direction < 26; ++direction) {
     const bool of_input = direction % 2 == 0;
     if (!of_input && count == 0) continue;
-    expect_slope(faults, of_input ? "input" : "parameters", direction, of_input ? dx : found,
-                 options.tolerance, 5e-4, [&](float step) {
-                   Floats moved = of_input ? x : held;
-                   for (std::size_t i = 0; i < moved.size(); ++i)
-                     moved[i] += step * number(direction, i);
-                   if (!of_input) values.write(moved);
-                   const Floats at = forward(of_input ? moved : x);
-                   values.write(held);
-                   double sum = 0;
-                   for (std::size_t i = 0; i < at.size(); ++i) sum += double{at[i]} * dy[i];
-                   return sum;
-                 });
+    detail::expect_slope(faults, of_input ? "input" : "parameters", direction,
+                         of_input ? dx : found, options.tolerance, 5e-4, [&](float step) {
+                           Floats moved = of_input ? x : held;
+                           for (std::size_t i = 0; i < moved.size(); ++i)
+                             moved[i] += step * detail::number(direction, i);
+                           if (!of_input) values.write(moved);
+                           const Floats at = forward(of_input ? moved : x);
+                           values.write(held);
+                           double sum = 0;
+                           for (std::size_t i = 0; i < at.size(); ++i) sum += double{at[i]} * dy[i];
+                           return sum;
+                         });
   }
 
   layer.forward({pass.x.data(), 0, in}, {pass.y.data(), 0, out});

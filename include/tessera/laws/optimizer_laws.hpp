@@ -89,7 +89,7 @@ template <Optimizer O>
 std::vector<std::string> optimizer_laws(const O& optimizer,
                                         const OptimizerLawOptions& options = {}) {
   using Row = detail::LawRow<O>;
-  Faults faults;
+  detail::Faults faults;
   std::mt19937 random(options.seed);
   std::normal_distribution<float> normal;
   const auto random_row = [&] {

@@ -30,7 +30,7 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
   static_assert(explain_sequence_layer<L>());
   require(options.max_length >= 6, "sequence_layer_laws: max_length is {}, must be at least 6",
           options.max_length);
-  Faults faults;
+  detail::Faults faults;
   using Floats = std::vector<float>;
   using Offsets = std::vector<std::int64_t>;
   const std::int64_t width = layer.width();
@@ -42,7 +42,7 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
   faults.expect(layer.initialize(3, 5) == next && values == first,
                 "initialize: the same seed and number give other values");
   // away from values at which a gradient is zero
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] += 0.25f * number(1, i);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += 0.25f * detail::number(1, i);
 
   const auto forward = [&](const Floats& x, const Offsets& offsets, const Offsets& targets) {
     Floats y(x.size());
@@ -69,7 +69,8 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
   std::vector<Offsets> target_lists{{}};
   if (options.targets) target_lists.push_back({3, 0, 1, 2});
   Floats x(static_cast<std::size_t>(rows * width)), dy(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = number(2, i), dy[i] = number(3, i);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = detail::number(2, i), dy[i] = detail::number(3, i);
 
   for (const Offsets& targets : target_lists) {
     const Floats y = forward(x, offsets, targets);
@@ -87,7 +88,7 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
         Floats changed = alone;
         for (std::int64_t c = 0; c < width; ++c)
           changed[static_cast<std::size_t>(at * width + c)] =
-              number(4, static_cast<std::size_t>(c));
+              detail::number(4, static_cast<std::size_t>(c));
         const Floats after = forward(changed, {0, length}, own);
         const bool target = at >= history;
         for (std::int64_t i = 0; i < length; ++i) {
@@ -113,18 +114,19 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
       const auto value = [&](float step) {
         Floats moved = x;
         if (of_input)
-          for (std::size_t i = 0; i < x.size(); ++i) moved[i] += step * number(20 + direction, i);
+          for (std::size_t i = 0; i < x.size(); ++i)
+            moved[i] += step * detail::number(20 + direction, i);
         else
           for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = kept[i] + step * number(20 + direction, i);
+            values[i] = kept[i] + step * detail::number(20 + direction, i);
         const Floats at = forward(moved, offsets, targets);
         values = kept;
         double sum = 0;
         for (std::size_t i = 0; i < at.size(); ++i) sum += double{at[i]} * dy[i];
         return sum;
       };
-      expect_slope(faults, of_input ? "input" : "parameters", 20 + direction, of_input ? dx : found,
-                   options.tolerance, 2e-3, value);
+      detail::expect_slope(faults, of_input ? "input" : "parameters", 20 + direction,
+                           of_input ? dx : found, options.tolerance, 2e-3, value);
     }
   }
 

@@ -10,6 +10,8 @@
 
 namespace tessera::inline v0::laws {
 
+namespace detail {
+
 /// Whether `P` copies some rows to every rank.
 template <class P>
 bool copies_rows(const TableSpec& table, const Topology& topology) {
@@ -20,6 +22,8 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
   return false;
 }
 
+}  // namespace detail
+
 /// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs
 /// no test framework. `columns`: a number that divides the widths which the policy can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
@@ -29,7 +33,7 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
 template <class P>
 std::vector<std::string> sharding_policy_laws(int columns = 1) {
   static_assert(explain_sharding_policy<P>());
-  Faults faults;
+  detail::Faults faults;
   for (const std::int64_t rows : {1, 2, 7, 64, 1000})
     for (const int width : {columns, 2 * columns, 3 * columns, 16 * columns})
       for (int ranks = 1; ranks <= 9; ++ranks)
@@ -55,7 +59,8 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
               for (const PlacementRequest& r : requests)
                 faults.expect(r.request.rectangle.width() == width,
                               "whole: columns of {} x {} are cut", rows, width);
-              faults.expect(copies_rows<P>(table, topology) == copies_rows<P>(table, Topology{2}),
+              faults.expect(detail::copies_rows<P>(table, topology) ==
+                                detail::copies_rows<P>(table, Topology{2}),
                             "whole: {} x {} has copies on {} or on two ranks, not on both", rows,
                             width, ranks);
             }

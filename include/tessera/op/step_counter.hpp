@@ -11,9 +11,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace tessera::inline v0 {
-
-namespace op {
+namespace tessera::inline v0::op {
 
 /// What an update reads of its step, in the backend's memory: so a step that was recorded once
 /// (a CUDA graph) has new values in every replay.
@@ -58,21 +56,19 @@ concept CountsSteps = requires(const Backend& backend) {
   requires O::device_steps;
 };
 
-}  // namespace op
-
 /// The number of steps, and the learning rate of the next, of one optimizer. On a backend that
 /// replays recorded steps both lie in its memory and every replay counts; elsewhere on the host.
 /// Operations are named by std::decay_t<O>: see Updater.
 template <Optimizer O, class Backend>
 class StepCounter {
  public:
-  static constexpr bool on_backend = op::CountsSteps<Backend, O>;
+  static constexpr bool on_backend = CountsSteps<Backend, O>;
 
   StepCounter(const Backend& backend, float learning_rate)
       : backend_(backend), learning_rate_(learning_rate) {
     if constexpr (on_backend) {
       clock_ = {static_cast<Clock*>(backend_.allocate(sizeof(Clock))), Free{backend_}};
-      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), 0, learning_rate});
+      run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), 0, learning_rate});
     }
   }
 
@@ -91,8 +87,7 @@ class StepCounter {
   }
   void set(std::int64_t steps) {
     steps_ = steps;
-    if constexpr (on_backend)
-      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
+    if constexpr (on_backend) run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
   }
   float learning_rate() const { return learning_rate_; }
   /// Of later steps, replayed ones too. While a step is recorded this is recorded, too, and sets
@@ -102,21 +97,21 @@ class StepCounter {
     if constexpr (on_backend) {
       const bool recording = backend_.recording();
       if (rate != in_memory_ || recording)
-        op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), -1, rate});
+        run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), -1, rate});
       // after a recording a replay may change it at any time
       in_memory_ = recording ? std::numeric_limits<float>::quiet_NaN() : rate;
     }
   }
 
   /// Begins a step. Answers where its values are, or null: then the host's count is `called()`.
-  const op::StepValues<O>* advance([[maybe_unused]] const O& optimizer,
-                                   [[maybe_unused]] std::uint64_t seed) {
+  const StepValues<O>* advance([[maybe_unused]] const O& optimizer,
+                               [[maybe_unused]] std::uint64_t seed) {
     if constexpr (on_backend) {
       if (backend_.recording())
         recorded_ = true;
       else
         ++steps_;
-      op::run<op::AdvanceClock<std::decay_t<O>>>(backend_, {clock_.get(), optimizer, seed});
+      run<AdvanceClock<std::decay_t<O>>>(backend_, {clock_.get(), optimizer, seed});
       return &clock_->now;
     } else {
       ++steps_;
@@ -125,7 +120,7 @@ class StepCounter {
   }
 
  private:
-  using Clock = op::StepClock<O>;
+  using Clock = StepClock<O>;
   struct Free {
     Backend backend{};
     void operator()(Clock* clock) const noexcept { backend.deallocate(clock, sizeof(Clock)); }
@@ -139,4 +134,4 @@ class StepCounter {
   std::conditional_t<on_backend, std::unique_ptr<Clock, Free>, None> clock_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

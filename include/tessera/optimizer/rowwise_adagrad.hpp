@@ -86,6 +86,8 @@ struct RowWiseAdagradDecoupled {
 /// What a row's count does to its rate: see CountedRowWiseAdagrad.
 enum class CountedRate : std::uint8_t { faster, slower, by_count };
 
+namespace detail {
+
 /// A step of the two optimizers below: what a row's count makes of its rate and its weights.
 struct CountedStep {
   float learning_rate, epsilon, step, forgetting, power, most, threshold, decay;
@@ -102,6 +104,7 @@ struct CountedStep {
     return adagrad * minimum(maximum(powf((count + 1) / most, power), 0.1f), 1.0f);
   }
   TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
+    using tessera::multiply_add;
     const float since = state[2] == 0 ? 1.0f : maximum(step - state[2], 1.0f);
     state[0] += mean_square;
     state[1] = multiply_add(exp2f(-since * forgetting), state[1], 1.0f);
@@ -112,9 +115,12 @@ struct CountedStep {
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
+    using tessera::multiply_add;
     return multiply_add(-row.rate, gradient, row.kept * weight);
   }
 };
+
+}  // namespace detail
 
 /// Row-wise Adagrad whose rate depends on how often the row occurs: per step, counter = 1 + counter
 /// 2^(-d / half_life), d the steps since the row's last (half_life -1: counter + 1; 0: always 1).
@@ -139,7 +145,7 @@ struct CountedRowWiseAdagrad {
   static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 3> state_names{"sum", "counter", "last_step"};
 
-  using Step = CountedStep;
+  using Step = detail::CountedStep;
   constexpr float initial_state(int) const { return 0; }
   TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     const float least = threshold_is_share ? floorf(threshold * most) : threshold;
@@ -160,7 +166,7 @@ struct CountedRowWiseAdagrad {
 /// The same, its gradient taking the weight in: sum += mean((g + weight_decay w)^2); w = (1 - a
 /// weight_decay half_life / counter) w - rate g, a the Adagrad rate. CounterWeightDecayMode.L2.
 struct CountedRowWiseAdagradL2 : CountedRowWiseAdagrad {
-  struct Step : CountedStep {
+  struct Step : detail::CountedStep {
     float weight_decay;
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
@@ -168,7 +174,7 @@ struct CountedRowWiseAdagradL2 : CountedRowWiseAdagrad {
       return multiply_add(weight_decay, weight, gradient);
     }
     TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
-      const Row row = CountedStep::row(state, mean_square);
+      const Row row = detail::CountedStep::row(state, mean_square);
       const float adagrad = learning_rate / (square_root(state[0]) + epsilon);
       return {row.rate, 1 - adagrad * decay / state[1]};
     }

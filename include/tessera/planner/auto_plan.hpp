@@ -207,7 +207,7 @@ class AutoPlan {
       if (std::find_if(tables.begin(), tables.end(),
                        [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
         fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
-    return fault.ok() ? check_policies(uncut(), constraints()) : fault;
+    return fault.ok() ? detail::check_policies(uncut(), constraints()) : fault;
   }
   static_assert(SoundPlan<check_names()>::value);
 

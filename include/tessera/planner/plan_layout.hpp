@@ -89,6 +89,8 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   return fault;
 }
 
+namespace detail {
+
 /// What is wrong with the rectangles of the user's policies for the tables that they may cut: gaps,
 /// overlaps, ranks that there are not.
 constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constraints) {
@@ -128,6 +130,8 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
   return {};
 }
 
+}  // namespace detail
+
 /// Plans a model: rectangles and ranks for `LayoutCollection`. At run time and in constant
 /// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
 /// with the tables; pins of unknown tables are `unknown_table`.
@@ -139,7 +143,7 @@ constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Worklo
   for (const TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
-  if (layout.fault.ok()) layout.fault = check_policies(layout, constraints);
+  if (layout.fault.ok()) layout.fault = detail::check_policies(layout, constraints);
   if (!layout.fault.ok()) return layout;
   const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
   const PlanChoice choice = Planner(layout, model, constraints).search();

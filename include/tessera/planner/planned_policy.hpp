@@ -35,6 +35,8 @@ constexpr PlannedPolicy planned_policy(std::string_view name) {
           }};
 }
 
+namespace detail {
+
 /// Numbers the places of one table that a plan must choose, in the order of its rectangles: each
 /// rectangle that may lie on any rank, each group of node members.
 class PlaceNumbers {
@@ -53,5 +55,7 @@ class PlaceNumbers {
   std::vector<std::pair<int, int>> groups_;  // of node members, and their numbers
   int count_ = 0;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

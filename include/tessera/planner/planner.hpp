@@ -310,7 +310,8 @@ class Planner {
     for (const PlanChoice& choice : candidates) fits |= choice.fits;
     if (constraints_.pins.empty() && ranks_ > 1)
       for (const Strategy s : all_strategies)
-        if (constraints_.allows(cut_of(s))) candidates.push_back(strategy_choice(s, layout_));
+        if (constraints_.allows(detail::cut_of(s)))
+          candidates.push_back(strategy_choice(s, layout_));
     std::vector<double> seconds, scores;
     double fastest = 1e300;
     for (std::size_t i = 0; i < candidates.size(); ++i) {

@@ -36,6 +36,8 @@ struct TableCut {
   std::int64_t cache_rows = 0;  ///< the same: of each rectangle in a file
 };
 
+namespace detail {
+
 /// How many rectangles a cut asks for; the answer of its policy.
 constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Topology& topology) {
   switch (cut.cut) {
@@ -57,20 +59,24 @@ constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table
                                      const Topology& topology, int i) {
   if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
   ShardRequest request = cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
-                         : cut.cut == Cut::column_wise ? detail::column_part(table, cut.parts, i)
+                         : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
                          : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
-                         : cut.cut == Cut::grid ? detail::grid_part(table, topology, cut.parts, i)
-                                                : TableWise<>::shard(table, topology, i);
+                         : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
+                                                       : TableWise<>::shard(table, topology, i);
   request.tier = cut.tier;
   request.cache_rows = std::min(cut.cache_rows, request.rectangle.rows());
   return request;
 }
+
+}  // namespace detail
 
 /// A whole plan as data: one cut per table.
 struct PlanChoice {
   std::vector<TableCut> tables{};
   bool fits = true;
 };
+
+namespace detail {
 
 /// The rectangles of one table under a cut, appended to `shards` in the order of its policy.
 constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec,
@@ -91,10 +97,13 @@ constexpr void append_shards(std::vector<Shard>& shards, int table, const TableS
   }
 }
 
+}  // namespace detail
+
 constexpr std::vector<Shard> shards_of(const PlanChoice& choice, const Layout& layout) {
   std::vector<Shard> shards;
   for (std::size_t t = 0; t < choice.tables.size(); ++t)
-    append_shards(shards, static_cast<int>(t), layout.tables[t], choice.tables[t], layout.topology);
+    detail::append_shards(shards, static_cast<int>(t), layout.tables[t], choice.tables[t],
+                          layout.topology);
   return shards;
 }
 
@@ -125,14 +134,14 @@ constexpr std::string_view to_string(Strategy strategy) {
   return names[static_cast<std::size_t>(strategy)];
 }
 
+namespace detail {
+
 constexpr Cut cut_of(Strategy strategy) {
   return strategy == Strategy::column_wise  ? Cut::column_wise
          : strategy == Strategy::row_wise   ? Cut::row_wise
          : strategy == Strategy::replicated ? Cut::replicated
                                             : Cut::table_wise;
 }
-
-namespace detail {
 
 /// Merlin's order: by size, then by index, both falling.
 constexpr std::vector<int> largest_first(const Layout& layout) {
@@ -167,7 +176,7 @@ constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
   PlanChoice choice;
   int next = 0;
   for (std::size_t t = 0; t < layout.tables.size(); ++t) {
-    TableCut cut{.cut = cut_of(strategy)};
+    TableCut cut{.cut = detail::cut_of(strategy)};
     if (strategy == Strategy::column_wise)
       for (int k = 2; k <= layout.ranks() && k <= layout.tables[t].width; ++k)
         if (layout.tables[t].width % k == 0) cut.parts = k;

@@ -22,8 +22,8 @@ namespace tessera::inline v0 {
 /// same order: the same bits in every run. One object serves one caller at a time.
 template <int Heads, int AttentionDim, int HiddenDim>
 class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
-    : public HstuParameters<Heads, AttentionDim, HiddenDim> {
-  using Base = HstuParameters<Heads, AttentionDim, HiddenDim>;
+    : public detail::HstuParameters<Heads, AttentionDim, HiddenDim> {
+  using Base = detail::HstuParameters<Heads, AttentionDim, HiddenDim>;
   using Base::gated_width, Base::activated, Base::uvqk_offset, Base::uvqk_bias_offset;
   using Base::hidden_columns, Base::uvqk_columns, Base::v_column, Base::q_column, Base::k_column;
   using Base::output_norm_offset, Base::output_offset, Base::value, Base::gradient;

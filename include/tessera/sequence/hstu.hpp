@@ -28,12 +28,13 @@ namespace tessera::inline v0 {
 /// Parameters in this order: norm weight and bias [width], uvqk weight [2 Heads (HiddenDim +
 /// AttentionDim), width] and bias, output norm weight and bias [Heads HiddenDim], output weight
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
-class AnyHstuLayer : public AnyHstuParameters {
+class AnyHstuLayer : public detail::AnyHstuParameters {
  public:
   /// `width`: of x and y. Results do not depend on the backend's threads. Throws InvalidArgument for
   /// sizes that are not positive.
-  AnyHstuLayer(const Host& backend, HstuHeads heads, std::int64_t width, HstuOptions options)
-      : AnyHstuParameters(heads, width, options), threads_(backend.threads()) {}
+  AnyHstuLayer(const Host& backend, detail::HstuHeads heads, std::int64_t width,
+               HstuOptions options)
+      : detail::AnyHstuParameters(heads, width, options), threads_(backend.threads()) {}
 
   /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
   /// index). Returns the number of the next layer.

@@ -32,6 +32,8 @@ class Host;
 template <int Heads, int AttentionDim, int HiddenDim, class Backend = Host>
 class HstuLayer;
 
+namespace detail {
+
 /// Heads of an HSTU block, and the columns of each: of queries and keys, of values.
 struct HstuHeads {
   int heads = 1, attention_dim = 0, hidden_dim = 0;
@@ -146,5 +148,7 @@ class HstuParameters : public AnyHstuParameters {
   HstuParameters(std::int64_t width, HstuOptions options)
       : AnyHstuParameters({Heads, AttentionDim, HiddenDim}, width, options) {}
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -37,16 +37,16 @@ struct InitializeWith {
 /// Without this policy floats travel as they are.
 template <class Forward, class Backward = Forward>
 struct EncodeWith {
-  using forward_codecs = CodecChoice<ExplainedCodec<Forward>>;
-  using backward_codecs = CodecChoice<ExplainedCodec<Backward>>;
+  using forward_codecs = detail::CodecChoice<detail::ExplainedCodec<Forward>>;
+  using backward_codecs = detail::CodecChoice<detail::ExplainedCodec<Backward>>;
 };
 /// The same, each direction's codec being chosen when the collection is constructed:
 /// Options::forward_codec and backward_codec, by name. For programs whose users decide: only the
 /// few functions that encode are compiled for every codec.
 template <class... Choices>
 struct EncodeWithOneOf {
-  using forward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
-  using backward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
+  using forward_codecs = detail::CodecChoice<detail::ExplainedCodec<Choices>...>;
+  using backward_codecs = detail::CodecChoice<detail::ExplainedCodec<Choices>...>;
 };
 
 /// Element type of pooled vectors and of their gradients: float, Half or BFloat16. Everything is

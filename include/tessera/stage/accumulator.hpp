@@ -23,6 +23,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
 /// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
 /// of them one after another. Memory: the distinct rows so far, with an eighth to spare at most; and
@@ -127,14 +129,14 @@ class Accumulator {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
           backend_, communicator_, store_.layout(), store_.routing(),
-          [](const detail::ArenaPlan& arena) { return arena.trains; });
+          [](const ArenaPlan& arena) { return arena.trains; });
     std::vector<op::MergedGradients> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
     const std::span<const float* const> means = row_squares_->run_stage(merged, {});
     std::int64_t rows = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (merged[a].count == 0) continue;
-      const detail::ArenaPlan& plan = store_.routing().arenas()[a];
+      const ArenaPlan& plan = store_.routing().arenas()[a];
       std::vector<op::ClipRows::Segment> segments;
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         const Shard& shard = store_.layout().shards[static_cast<std::size_t>(plan.shards[i])];
@@ -253,5 +255,7 @@ class Accumulator {
   std::uint64_t applies_ = 0;
   bool skipped_ = false;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -39,7 +39,7 @@ op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
 template <IdType Id, class Backend>
 class AdmittedBatch {
  public:
-  using Checks = IdChecks<Backend>;
+  using Checks = detail::IdChecks<Backend>;
 
   /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare it.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
@@ -99,7 +99,7 @@ class AdmittedBatch {
   /// sizes.
   bool fixed_sizes() const { return !most_entries_.empty(); }
 
-  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+  const detail::FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
   /// A feature's bags of this rank's samples, or, model parallel, of rank i's; with their exact
   /// number of entries where the host knows it.
   op::Bags<Id> part(int feature, std::size_t i) const {
@@ -127,8 +127,8 @@ class AdmittedBatch {
   std::conditional_t<Backend::host_readable, HostAdmission<Id, Backend>,
                      DeviceAdmission<Id, Backend>>
       admission_;
-  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
-  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
+  std::vector<detail::FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::size_t> index_of_;             // of a feature of the layout in the batch
   // entries before each cut, by feature of the batch; empty: not known or not needed
   std::vector<std::int64_t> ends_;
   std::int64_t samples_ = 0, ids_ = 0;

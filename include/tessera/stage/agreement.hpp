@@ -87,8 +87,6 @@ inline std::string rank_names(std::span<const int> ranks) {
   return names;
 }
 
-}  // namespace detail
-
 /// Something that ranks must have in common.
 struct SharedFact {
   std::string name;
@@ -108,7 +106,7 @@ void require_agreement(
     key =
         random_word(key, keys.emplace_back(random_word(name_key(fact.name), name_key(fact.value))));
   const std::array<std::uint64_t, 2> own{facts.size(), key};
-  const std::vector<std::uint64_t> all = detail::gather_equal<std::uint64_t>(communicator, own);
+  const std::vector<std::uint64_t> all = gather_equal<std::uint64_t>(communicator, own);
   std::size_t common = facts.size();
   bool equal = true;
   for (std::size_t r = 0; r < all.size(); r += 2) {
@@ -116,21 +114,19 @@ void require_agreement(
     common = std::min<std::size_t>(common, all[r]);
   }
   if (equal) return;
-  const std::vector<std::uint64_t> all_keys = detail::gather_equal<std::uint64_t>(
-      communicator, std::span<const std::uint64_t>(keys).first(common));
+  const std::vector<std::uint64_t> all_keys =
+      gather_equal<std::uint64_t>(communicator, std::span<const std::uint64_t>(keys).first(common));
   for (std::size_t i = 0; i < common; ++i) {
     std::vector<int> different;
     for (int r = 1; r < communicator.size(); ++r)
       if (all_keys[static_cast<std::size_t>(r) * common + i] != all_keys[i]) different.push_back(r);
     require(different.empty(),
             "EmbeddingCollection: {} not have the {} of rank 0 (here, on rank {}: {}); {}",
-            detail::rank_names(different) + (different.size() == 1 ? " does" : " do"),
-            facts[i].name, communicator.rank(), facts[i].value, rule);
+            rank_names(different) + (different.size() == 1 ? " does" : " do"), facts[i].name,
+            communicator.rank(), facts[i].value, rule);
   }
   throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
 }
-
-namespace detail {
 
 inline void require_number(float x, std::string_view of) {
   require(std::isfinite(x),
@@ -280,8 +276,6 @@ void require_offered(const Layout& layout, const RankLayout& routing, int ranks,
           "NonFinite::reject needs");
 }
 
-}  // namespace detail
-
 /// Throws on every rank, before a stage, unless all ranks are at the same stage of the same step.
 /// For debugging: one exchange per stage.
 template <class Comm>
@@ -295,8 +289,7 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
   };
   Where own{steps, learning_rate, {}};
   stage.copy(own.stage, sizeof(own.stage) - 1);
-  const std::vector<Where> all =
-      detail::gather_equal<Where>(communicator, std::span<const Where>(&own, 1));
+  const std::vector<Where> all = gather_equal<Where>(communicator, std::span<const Where>(&own, 1));
   for (int r = 1; r < communicator.size(); ++r) {
     const Where& other = all[static_cast<std::size_t>(r)];
     if (other.steps == all[0].steps && other.learning_rate == all[0].learning_rate &&
@@ -304,7 +297,7 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
       continue;
     const auto text = [](const Where& w) {
       return fmt::format("'{}' of step {} with {}", w.stage, w.steps + 1,
-                         detail::describe_rates(w.learning_rate));
+                         describe_rates(w.learning_rate));
     };
     throw CommunicatorError(r, stage,
                             fmt::format("rank 0 is at {}, but rank {} at {}; every rank must run "
@@ -312,5 +305,7 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
                                         text(all[0]), r, text(other)));
   }
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -14,6 +14,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// What clipping did.
 struct Clipped {
   double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all, before; where it is needed
@@ -69,5 +71,7 @@ Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps
   gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
   return clipped;
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -12,6 +12,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts it.
 /// All that may fail for another rank's sake, or for a batch that is too large, comes first: where it
 /// throws, no table of this rank has changed. Collective.
@@ -45,5 +47,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
   }
   step.resident.release(false);
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

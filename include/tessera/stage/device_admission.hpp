@@ -24,7 +24,7 @@ class DeviceAdmission {
   /// As HostAdmission's.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             const detail::IdChecks<Backend>& checks, std::vector<detail::FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
     checks.report.raise(backend, layout);
     detail::check_features(batch, features.size());
@@ -60,7 +60,8 @@ class DeviceAdmission {
     }
   }
 
-  void run(const Backend& backend, const KeyedJagged<Id>& batch, const IdChecks<Backend>& checks) {
+  void run(const Backend& backend, const KeyedJagged<Id>& batch,
+           const detail::IdChecks<Backend>& checks) {
     const auto any = [&](auto which) { return std::any_of(jobs_.begin(), jobs_.end(), which); };
     const bool scales = any([](const Job& j) { return j.scales(); }),
                scales_weights = any([](const Job& j) { return j.scales_weights(); });
@@ -98,11 +99,11 @@ class DeviceAdmission {
   }
 
   void describe(const KeyedJagged<Id>& batch, std::span<const int> features, bool ends_known,
-                std::vector<FeatureInput<Id>>& inputs) {
+                std::vector<detail::FeatureInput<Id>>& inputs) {
     for (std::size_t k = 0; k < jobs_.size(); ++k) {
       const Job& job = jobs_[k];
       const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
-      FeatureInput<Id>& input = inputs[features[k]];
+      detail::FeatureInput<Id>& input = inputs[features[k]];
       op::Bags<Id>& bags = input.bags;
       input.base = offsets_given_ ? 0 : first_bag;
       input.weighted = job.weighted;

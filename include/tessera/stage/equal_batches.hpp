@@ -12,6 +12,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
 /// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
 /// steps ask no rank for sizes, and the host waits for none; messages have room for what the bounds
@@ -51,5 +53,7 @@ class EqualBatches {
 
   std::vector<std::int64_t> agreed_, next_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

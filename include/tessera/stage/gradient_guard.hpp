@@ -17,6 +17,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Looks for gradients that are NaN or infinite before a step uses them, as Options::non_finite of
 /// the collection or of each feature's training group says.
 template <class Backend>
@@ -26,8 +28,8 @@ class GradientGuard {
   GradientGuard(const Backend& backend, const Store& store, const Options& options) {
     using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
     std::vector<NonFinite> of_groups;
-    detail::for_each_training_group<Trained>([&](auto i) {
-      of_groups.push_back(detail::GroupsOf<Trained>::template own_guard<i()>(options.optimizer)
+    for_each_training_group<Trained>([&](auto i) {
+      of_groups.push_back(GroupsOf<Trained>::template own_guard<i()>(options.optimizer)
                               .value_or(options.non_finite));
     });
     const auto& layout = store.layout();
@@ -64,8 +66,7 @@ class GradientGuard {
     auto found = static_cast<std::int64_t>(counts_->rejecting.read() - seen_);
     seen_ += static_cast<std::uint64_t>(found);
     if (communicator.size() > 1)
-      detail::all_reduce(communicator, std::span<std::int64_t>(&found, 1),
-                         "option NonFinite::reject");
+      all_reduce(communicator, std::span<std::int64_t>(&found, 1), "option NonFinite::reject");
     rejected_ += found != 0;
     return found == 0;
   }
@@ -83,7 +84,7 @@ class GradientGuard {
     NonFinite policy;
     std::int64_t begin, end;
   };
-  detail::NonFiniteCount<Backend>& count_of(NonFinite policy) {
+  NonFiniteCount<Backend>& count_of(NonFinite policy) {
     return policy == NonFinite::reject ? counts_->rejecting : counts_->used;
   }
 
@@ -92,12 +93,14 @@ class GradientGuard {
   /// Of those that are used, and of those that reject a step.
   struct Counts {
     explicit Counts(const Backend& backend) : used(backend), rejecting(backend) {}
-    detail::NonFiniteCount<Backend> used, rejecting;
+    NonFiniteCount<Backend> used, rejecting;
   };
   std::optional<Counts> counts_;  ///< where any are looked at
   bool rejects_ = false;
   std::uint64_t seen_ = 0;  ///< of those that reject, by earlier steps
   std::uint64_t rejected_ = 0;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -17,6 +17,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// One feature's bags, made fit for use: every id is inside the table, and coefficients are in
 /// place.
 template <IdType Id>
@@ -32,8 +34,6 @@ struct FeatureInput {
   bool scaled = false;  ///< has bag_scale
 };
 
-namespace detail {
-
 /// Checks a batch's sizes, before memory is asked for.
 template <IdType Id>
 void check_features(const KeyedJagged<Id>& batch, std::size_t needed) {
@@ -46,15 +46,15 @@ inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::
           "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
 }
 
-}  // namespace detail
-
 /// How a batch's ids are checked.
 template <class Backend>
 struct IdChecks {
   BadIds bad_ids = BadIds::throw_error;
   IdReport<Backend>& report;
-  detail::SizesNeeded sizes = detail::SizesNeeded::exact;
+  SizesNeeded sizes = SizesNeeded::exact;
 };
+
+}  // namespace detail
 
 /// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read
 /// where the caller has them and copied only where some are bad; those of a sequence become -1 under
@@ -67,7 +67,7 @@ class HostAdmission {
   /// its entries before each cut, where bags have offsets.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             const detail::IdChecks<Backend>& checks, std::vector<detail::FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
     detail::check_features(batch, features.size());
     batch.validate();
@@ -78,7 +78,7 @@ class HostAdmission {
       const FeatureSpec& feature = layout.features[f];
       const TableSpec& table = layout.tables[layout.feature_table[f]];
       detail::check_weights(feature, batch.weights.size(), batch.ids.size());
-      FeatureInput<Id>& input = inputs[f];
+      detail::FeatureInput<Id>& input = inputs[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
       op::Bags<Id>& bags = input.bags;
       bags.bags = batch.batch;
@@ -104,7 +104,7 @@ class HostAdmission {
     std::vector<std::int64_t> positions;
   };
 
-  static void apply_scale(FeatureInput<Id>& input, Owned& owned, Pooling pooling) {
+  static void apply_scale(detail::FeatureInput<Id>& input, Owned& owned, Pooling pooling) {
     op::Bags<Id>& bags = input.bags;
     owned.scale.resize(static_cast<std::size_t>(bags.bags));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
@@ -127,7 +127,7 @@ class HostAdmission {
   }
 
   /// Makes offsets start at 0, so that owned arrays can be indexed by them.
-  static void rebase(FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
+  static void rebase(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
     if (first == 0) return;
     op::Bags<Id>& bags = input.bags;
     input.base += first;
@@ -138,9 +138,9 @@ class HostAdmission {
     bags.ids += first;
   }
 
-  static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
+  static void check(const Backend& backend, detail::FeatureInput<Id>& input, Owned& owned,
                     const FeatureSpec& feature, const TableSpec& table,
-                    const IdChecks<Backend>& checks, std::uint64_t& bad_count) {
+                    const detail::IdChecks<Backend>& checks, std::uint64_t& bad_count) {
     const BadIds policy = checks.bad_ids;
     op::Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
@@ -167,7 +167,8 @@ class HostAdmission {
     return id < 0 || static_cast<std::int64_t>(id) >= rows;
   }
 
-  static void replace(FeatureInput<Id>& input, Owned& owned, std::int64_t rows, BadIds policy) {
+  static void replace(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t rows,
+                      BadIds policy) {
     op::Bags<Id>& bags = input.bags;
     const std::int64_t first = bags.begin(0), count = bags.entries();
     owned.ids.resize(static_cast<std::size_t>(count));
@@ -187,7 +188,7 @@ class HostAdmission {
   }
 
   /// ids[offsets[0]] must stay where offsets says: new arrays start at 0.
-  static void drop(FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
+  static void drop(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
     op::Bags<Id>& bags = input.bags;
     std::vector<std::int64_t> offsets{0};
     std::vector<float> weights;

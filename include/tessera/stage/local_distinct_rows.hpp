@@ -70,9 +70,9 @@ class LocalDistinctRows {
   void list_holders() {
     held_.assign(static_cast<std::size_t>(routing_.ranks()), {});
     on_all_.assign(layout_.features.size(), false);
-    for (const Slot& slot : routing_.slots())
+    for (const detail::Slot& slot : routing_.slots())
       if (slot.replicated) on_all_[static_cast<std::size_t>(slot.feature)] = true;
-    for (const Slot& slot : routing_.slots()) {
+    for (const detail::Slot& slot : routing_.slots()) {
       std::vector<int>& held = held_[static_cast<std::size_t>(slot.rank)];
       if (!slot.replicated && keeps_rows(layout_.features[slot.feature].pooling) &&
           (held.empty() || held.back() != slot.feature))  // slots are sorted by feature

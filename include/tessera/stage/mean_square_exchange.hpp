@@ -18,6 +18,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
 /// columns) in one all-to-all, and each puts the same number together, bit for bit that of an uncut
@@ -30,8 +32,7 @@ class MeanSquareExchange {
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
                      const RankLayout& routing, const TakesPart& takes_part)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
-    for (const detail::ArenaPlan& arena : routing.arenas())
-      takes_part_.push_back(takes_part(arena));
+    for (const ArenaPlan& arena : routing.arenas()) takes_part_.push_back(takes_part(arena));
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
@@ -63,8 +64,7 @@ class MeanSquareExchange {
     if (!most_entries.empty()) backend_.fill_zero(send_.data(), out * sizeof(float));
     write(merged);
     if (routing_.exchanges())
-      detail::all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(),
-                                counts_in_);
+      all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(), counts_in_);
     else
       std::swap(
           send_,
@@ -96,7 +96,7 @@ class MeanSquareExchange {
   }
 
   void add_pairs(std::size_t arena, std::size_t segment) {
-    const detail::ArenaPlan& plan = routing_.arenas()[arena];
+    const ArenaPlan& plan = routing_.arenas()[arena];
     const int own = plan.shards[segment];
     const Rectangle& mine = rectangle(own);
     for (std::size_t s = 0; s < layout_.shards.size(); ++s) {
@@ -176,8 +176,7 @@ class MeanSquareExchange {
   template <class ShardOf>
   std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts,
                     ShardOf shard_of) const {
-    detail::BlockPlaces<float> places(detail::block_alignment(communicator_), counts,
-                                      routing_.ranks());
+    BlockPlaces<float> places(block_alignment(communicator_), counts, routing_.ranks());
     for (Pair& pair : pairs)
       pair.at = places.take(
           pair.rank, static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials()));
@@ -257,5 +256,7 @@ class MeanSquareExchange {
   std::vector<const float*> results_;                // by arena
   Buffer<float, Backend> send_, receive_, result_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

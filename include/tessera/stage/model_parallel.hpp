@@ -36,7 +36,7 @@ class LocalIdExchange {
     measure(step);
     cut(step);
     for (std::size_t s = 0; s < step.routed.sent_.size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; slot.whole)
+      if (const detail::Slot& slot = routing_.slots()[s]; slot.whole)
         step.routed.sent_[s].bags = step.distinct.active(slot.feature)
                                         ? step.distinct.found(slot.feature).rows
                                         : step.batch.samples();
@@ -78,9 +78,9 @@ class LocalIdExchange {
     std::size_t bytes = 0, offsets = 0, positions = 0;
     auto next_block = step.routed.blocks_.begin();
     for (const detail::WireSlot& of : routing_.served()) {
-      const Slot& slot = *of.slot;
+      const detail::Slot& slot = *of.slot;
       const op::Bags<Id> bags = cut_from(step, of);
-      IdMessageHeader& header = step.routed.headers_in_.emplace_back();
+      detail::IdMessageHeader& header = step.routed.headers_in_.emplace_back();
       if (slot.whole) {
         step.routed.received_[of.index] = bags;
         header.bags = bags.bags;
@@ -95,7 +95,7 @@ class LocalIdExchange {
                 step.batch[slot.feature].weighted,
                 sizeof(Id)};
       detail::require_lengths_fit(header, slot.feature);
-      bytes += IdMessage(header, sizeof(Id)).size;
+      bytes += detail::IdMessage(header, sizeof(Id)).size;
       step.routed.places_in_.push_back(samples.take(of.rank, static_cast<std::size_t>(block.bags)));
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
       if (layout_.features[slot.feature].weighted)
@@ -116,9 +116,9 @@ class LocalIdExchange {
     auto next_block = step.routed.blocks_.begin();
     auto next_samples = step.routed.places_in_.begin();
     for (const detail::WireSlot& of : routing_.served()) {
-      const IdMessageHeader& header = *next_header++;
+      const detail::IdMessageHeader& header = *next_header++;
       if (of.slot->whole) continue;
-      const IdMessage m(header, sizeof(Id));
+      const detail::IdMessage m(header, sizeof(Id));
       Block& block = *next_block++;
       op::Bags<Id>& received = step.routed.received_[of.index];
       received.bags = header.bags;
@@ -155,8 +155,8 @@ class LocalIdExchange {
       sizes_in[r] = routing_.slots_of(r);
     }
     step.routed.headers_out_.resize(routing_.slots().size());
-    detail::all_to_all<IdMessageHeader>(communicator_, step.routed.headers_in_, sizes_out,
-                                        step.routed.headers_out_, sizes_in);
+    detail::all_to_all<detail::IdMessageHeader>(communicator_, step.routed.headers_in_, sizes_out,
+                                                step.routed.headers_out_, sizes_in);
     detail::BlockPlaces<std::int32_t> places(detail::block_alignment(communicator_),
                                              step.routed.counts_in_, ranks);
     step.routed.places_out_.clear();

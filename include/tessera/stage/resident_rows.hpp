@@ -15,6 +15,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// The rows of some bags of one cached arena, held in slots, and the bags' ids as slots.
 template <IdType Id, class Backend>
 class HeldRows {
@@ -87,11 +89,13 @@ class HeldRows {
 
   std::vector<Part> parts_;
   std::vector<std::int64_t> rows_;
-  std::vector<detail::RowDirectory::Slot> slots_;
+  std::vector<RowDirectory::Slot> slots_;
   std::vector<Id> ids_;
   Buffer<Id, Backend> placed_;
   typename Cache::Pins pins_;
 };
+
+}  // namespace detail
 
 /// The rows of a routed batch that are behind caches: they are in slots from `route` to the end of
 /// the step.
@@ -109,11 +113,11 @@ class ResidentRows {
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (store.cache(a) != nullptr) arenas_.resize(a + 1);
     if (arenas_.empty()) return;
-    for (HeldRows<Id, Backend>& held : arenas_) held.clear();
+    for (detail::HeldRows<Id, Backend>& held : arenas_) held.clear();
     first_part_.assign(received.size() + 1, 0);
     places_.clear();
     for (std::size_t i = 0; i < received.size(); ++i) {
-      const Slot& slot = routing.own_slot(i / ranks);
+      const detail::Slot& slot = routing.own_slot(i / ranks);
       first_part_[i] = places_.size();
       for (const detail::SlotPart& part : slot.parts) {
         op::Bags<Id> bags = received[i];
@@ -146,7 +150,7 @@ class ResidentRows {
     if (arena < arenas_.size()) arenas_[arena].mark_changed();
   }
   void release(bool forget) {
-    for (HeldRows<Id, Backend>& held : arenas_) held.release(forget);
+    for (detail::HeldRows<Id, Backend>& held : arenas_) held.release(forget);
   }
 
  private:
@@ -156,8 +160,8 @@ class ResidentRows {
     std::size_t bags;  // of that arena's
   };
 
-  std::vector<HeldRows<Id, Backend>> arenas_;  // up to the last one with a cache
-  std::vector<std::size_t> first_part_;        // in places_, by received bags
+  std::vector<detail::HeldRows<Id, Backend>> arenas_;  // up to the last one with a cache
+  std::vector<std::size_t> first_part_;                // in places_, by received bags
   std::vector<Place> places_;
 };
 

@@ -24,8 +24,10 @@ namespace tessera::inline v0 {
 template <IdType Id, class Backend>
 struct Step;
 
+namespace detail {
+
 /// What one rank tells another about a slot before the ids travel. Any number of them ends at a
-/// multiple of 16 bytes (detail::BlockAlignment).
+/// multiple of 16 bytes (BlockAlignment).
 struct alignas(16) IdMessageHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
@@ -38,6 +40,8 @@ struct alignas(16) IdMessageHeader {
   std::uint8_t id_size = 0;  ///< bytes
 };
 
+}  // namespace detail
+
 namespace detail {
 /// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
 /// wire.
@@ -47,10 +51,8 @@ inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
           "split the batch",
           header.entries, feature);
 }
-}  // namespace detail
-
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
-/// of 8, the messages for one rank together where its block does (detail::BlockAlignment).
+/// of 8, the messages for one rank together where its block does (BlockAlignment).
 struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;
@@ -68,6 +70,8 @@ struct IdMessage {
     size = scales + (has_scales ? aligned(bags * sizeof(float)) : 0);
   }
 };
+
+}  // namespace detail
 
 /// The ids of a step where they were routed to: what of this rank's samples went to the owners of
 /// rows, and what came to this rank as owner. Written by IdExchange, or by LocalIdExchange for
@@ -118,7 +122,7 @@ class RoutedIds {
   std::vector<typename op::PackBags<Id>::Block> blocks_;
   std::vector<typename op::PackBags<Id>::Job> pack_jobs_;
   std::vector<op::OffsetsFromLengths::Job> offset_jobs_;
-  std::vector<IdMessageHeader> headers_out_, headers_in_;
+  std::vector<detail::IdMessageHeader> headers_out_, headers_in_;
   std::vector<std::size_t> counts_out_, counts_in_;  // by rank
   std::vector<std::size_t> places_out_, places_in_;  // of messages, or of samples
   Buffer<std::byte, Backend> ids_out_, ids_in_;
@@ -156,14 +160,16 @@ class IdExchange {
   }
 
  private:
-  static IdMessage message(const IdMessageHeader& header) { return {header, sizeof(Id)}; }
+  static detail::IdMessage message(const detail::IdMessageHeader& header) {
+    return {header, sizeof(Id)};
+  }
   /// Whether a slot gets some bags and not all.
   bool packs_samples(const StepState& step, std::size_t s) const {
     return !step.batch.fixed_sizes() && !routing_.slots()[s].whole;
   }
-  IdMessageHeader header(const StepState& step, int feature, std::int64_t bags,
-                         std::int64_t entries) const {
-    const FeatureInput<Id>& input = step.batch[feature];
+  detail::IdMessageHeader header(const StepState& step, int feature, std::int64_t bags,
+                                 std::int64_t entries) const {
+    const detail::FeatureInput<Id>& input = step.batch[feature];
     const bool distinct = step.distinct.active(feature);
     return {bags,
             entries,
@@ -219,9 +225,9 @@ class IdExchange {
       detail::require_lengths_fit(step.routed.headers_out_[s], routing_.slots()[s].feature);
     }
     if (step.batch.fixed_sizes()) return expect_headers(step);
-    detail::all_to_all<IdMessageHeader>(communicator_, step.routed.headers_out_,
-                                        step.routed.counts_out_, step.routed.headers_in_,
-                                        step.routed.counts_in_);
+    detail::all_to_all<detail::IdMessageHeader>(communicator_, step.routed.headers_out_,
+                                                step.routed.counts_out_, step.routed.headers_in_,
+                                                step.routed.counts_in_);
     check_headers(step);
   }
 
@@ -229,7 +235,7 @@ class IdExchange {
   void expect_headers(StepState& step) {
     auto next = step.routed.headers_in_.begin();
     for (const detail::WireSlot& from : routing_.served()) {
-      const Slot& slot = *from.slot;
+      const detail::Slot& slot = *from.slot;
       const bool direct = from.rank == routing_.rank() && slot.whole;  // and sends nothing
       const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.bags_to_route(slot.feature);
       *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
@@ -282,7 +288,7 @@ class IdExchange {
     for (const detail::SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         Block& block = *next_block++;
-        const IdMessage m = message(step.routed.headers_out_[s]);
+        const detail::IdMessage m = message(step.routed.headers_out_[s]);
         std::byte* at = step.routed.ids_out_.data() + step.routed.places_out_[s];
         if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
         block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -302,15 +308,15 @@ class IdExchange {
 
   void unpack(StepState& step) {
     std::size_t offsets = 0;
-    for (const IdMessageHeader& header : step.routed.headers_in_)
+    for (const detail::IdMessageHeader& header : step.routed.headers_in_)
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(header.bags) + 1;
     std::int64_t* next_offsets = step.routed.offsets_.resize(backend_, offsets).data();
     step.routed.offset_jobs_.clear();
     auto next_header = step.routed.headers_in_.begin();
     auto next_arrival = step.routed.places_in_.begin();
     for (const detail::WireSlot& from : routing_.served()) {
-      const IdMessageHeader& header = *next_header++;
-      const IdMessage m = message(header);
+      const detail::IdMessageHeader& header = *next_header++;
+      const detail::IdMessage m = message(header);
       const std::byte* at = step.routed.ids_in_.data() + *next_arrival++;
       op::Bags<Id>& bags = step.routed.received_[from.index];
       bags.bags = header.bags;

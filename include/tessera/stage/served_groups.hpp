@@ -18,7 +18,7 @@ template <IdType Id, class Backend>
 const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std::size_t arena,
                                                    MatrixView<float> output) {
   step.groups.lookups.clear();
-  for (const Piece& piece : step.in_flight.order().sums(arena)) {
+  for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
     const MatrixView<float> to =
         piece.travels ? step.in_flight.at_owner(piece) : step.output_of(piece, output);
     step.groups.lookups.push_back(
@@ -26,6 +26,8 @@ const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std:
   }
   return step.groups.lookups;
 }
+
+namespace detail {
 
 /// Whether ids of gradients are rows of the arena, or where its memory has them: slots, of an arena
 /// that is behind a cache.
@@ -58,25 +60,27 @@ bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
   return most >= std::int64_t{1} << 31;
 }
 
+}  // namespace detail
+
 /// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas that
 /// are updated by what this rank has been sent, without asking others. A batch that the update may
 /// refuse is left to it: a lookup alone may be as large.
 template <IdType Id, class Backend, class Store, class Updater>
 void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
                 const Updater& updater) {
-  if constexpr (sorts_beside<Backend>) {
+  if constexpr (detail::sorts_beside<Backend>) {
     const std::size_t arenas = store.arenas().size();
-    if (may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
+    if (detail::may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
     std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients;
     for (std::size_t a = 0; a < arenas; ++a) {
       const detail::ArenaPlan& arena = store.routing().arenas()[a];
       if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
       groups.clear();
       bool known = true;  // gradients of distinct ids are made of others first
-      for (const Piece& piece : step.in_flight.order().sums(a)) {
+      for (const detail::Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         known = known && !step.distinct.active(piece.slot->feature);
-        groups.push_back({bags, nullptr, 0, rows_of(piece, bags)});
+        groups.push_back({bags, nullptr, 0, detail::rows_of(piece, bags)});
       }
       if (known) step.sorted.sort(a, arena.rows, groups);
     }
@@ -87,16 +91,16 @@ void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& st
 template <IdType Id, class Backend>
 const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, std::size_t arena,
                                                        MatrixView<const float> gradient,
-                                                       IdsAre ids = IdsAre::rows) {
+                                                       detail::IdsAre ids = detail::IdsAre::rows) {
   step.groups.gradients.clear();
-  for (const Piece& piece : step.in_flight.order().sums(arena)) {
-    const MatrixView<const float> from = gradient_at_owner(step, piece, gradient);
+  for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
+    const MatrixView<const float> from = detail::gradient_at_owner(step, piece, gradient);
     const op::Bags<Id> bags = step.bags_of(piece),
-                       placed = ids == IdsAre::rows
+                       placed = ids == detail::IdsAre::rows
                                     ? bags
                                     : step.resident.placed(bags, piece.index, piece.part);
     op::RowRange rows{};  // slots are any
-    if (placed.ids == bags.ids) rows = rows_of(piece, bags);
+    if (placed.ids == bags.ids) rows = detail::rows_of(piece, bags);
     step.groups.gradients.push_back({placed, from.data, from.stride, rows});
   }
   return step.groups.gradients;

@@ -13,9 +13,13 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Whether a backend sorts what an update adds up, and can do so beside other work.
 template <class Backend>
 inline constexpr bool sorts_beside = requires(const Backend& backend) { backend.beside(); };
+
+}  // namespace detail
 
 /// The entries of a step's updates, sorted by row from the moment that their ids are at the owners:
 /// on a stream of its own, beside lookups, exchanges and dense layers. Every `start` is followed by
@@ -106,7 +110,7 @@ class SortedAhead {
 
 /// On a backend that does not sort there is nothing to do.
 template <IdType Id, class Backend>
-  requires(!sorts_beside<Backend>)
+  requires(!detail::sorts_beside<Backend>)
 class SortedAhead<Id, Backend> {
  public:
   void join(const Backend&) {}

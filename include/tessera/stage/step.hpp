@@ -28,6 +28,11 @@
 
 namespace tessera::inline v0 {
 
+template <IdType Id, class Backend, class Communicator>
+class LocalDistinctRows;
+
+namespace detail {
+
 /// The last stage that a step has passed. `rejected`: `split` found gradients that
 /// NonFinite::reject refuses; `split` may be called again, and the stages behind it do
 /// nothing. `accumulated`: an Accumulator has the gradients of one loss; others may follow.
@@ -42,8 +47,6 @@ enum class StepStage : std::uint8_t {
   received,
   accumulated
 };
-
-namespace detail {
 
 [[noreturn]] inline void throw_out_of_turn(std::string_view call, StepStage stage, bool own) {
   constexpr std::array<std::string_view, 8> next{
@@ -75,8 +78,6 @@ class GivenForCall {
   T& member_;
 };
 
-}  // namespace detail
-
 /// How far a step has come, and for whom. Written by the collection.
 class StepProgress {
  public:
@@ -101,7 +102,7 @@ class StepProgress {
   /// Throws InvalidArgument, with what comes next, unless collection `by` has routed it and
   /// `needed` is the last stage that it has passed.
   void require_at(const void* by, StepStage needed, std::string_view call) const {
-    if (stage_ != needed || !is_of(by)) detail::throw_out_of_turn(call, stage_, is_of(by));
+    if (stage_ != needed || !is_of(by)) throw_out_of_turn(call, stage_, is_of(by));
   }
   /// Throws InvalidArgument unless a collection's `call` can continue after `assemble`: backward,
   /// or, given the number of applies so far, accumulate, which several losses of one forward may
@@ -147,7 +148,7 @@ class RowsOfOthers {
 
  private:
   template <IdType, class, class>
-  friend class LocalDistinctRows;
+  friend class tessera::LocalDistinctRows;
 
   std::vector<DistinctRows<Id, Backend>> rows_;  // by rank
   Buffer<std::int32_t, Backend> index_out_, index_in_;
@@ -161,6 +162,8 @@ struct ServedGroups {
   std::vector<op::GradientGroup<Id>> gradients;
 };
 
+}  // namespace detail
+
 /// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step;
 /// a trainer that overlaps steps keeps two. Each part is written by the class that it names.
 template <IdType Id, class Backend>
@@ -168,18 +171,18 @@ struct Step {
   /// Where vectors of sequences go; set before `route`, which forgets it unless it throws.
   SequenceOutputs vectors;
 
-  StepProgress progress;
+  detail::StepProgress progress;
   AdmittedBatch<Id, Backend> batch;
   /// of features whose duplicate ids do not travel, or whose rows come as they are
   DistinctRows<Id, Backend> distinct;
-  RowsOfOthers<Id, Backend> distinct_of_others;
+  detail::RowsOfOthers<Id, Backend> distinct_of_others;
   RoutedIds<Id, Backend> routed;
   /// in slots of caches
   ResidentRows<Id, Backend> resident;
-  VectorsInFlight<Backend> in_flight;
+  detail::VectorsInFlight<Backend> in_flight;
   detail::FloatValues<Backend> floats;  ///< under OutputType
-  ServedGroups<Id> groups;
-  StageRecord<Backend> record;  ///< under ReportSteps
+  detail::ServedGroups<Id> groups;
+  detail::StageRecord<Backend> record;  ///< under ReportSteps
   /// last, so that its work has ended before what it reads is freed
   SortedAhead<Id, Backend> sorted;
 
@@ -196,14 +199,15 @@ struct Step {
 
   /// Where the vectors of a piece go: columns of the output, or, per distinct id, of this step's
   /// rows.
-  MatrixView<float> output_of(const Piece& piece, MatrixView<float> output) const {
+  MatrixView<float> output_of(const detail::Piece& piece, MatrixView<float> output) const {
     const detail::SlotPart& part = piece.columns();
     const int feature = piece.slot->feature;
     if (!distinct.active(feature)) return output.column_range(part.column, part.width);
     return distinct.rows(feature).column_range(part.column - distinct.column(feature), part.width);
   }
   /// Where their gradients come from, likewise.
-  MatrixView<const float> gradient_of(const Piece& piece, MatrixView<const float> gradient) const {
+  MatrixView<const float> gradient_of(const detail::Piece& piece,
+                                      MatrixView<const float> gradient) const {
     const detail::SlotPart& part = piece.columns();
     const int feature = piece.slot->feature;
     if (!distinct.active(feature)) return gradient.column_range(part.column, part.width);
@@ -211,7 +215,7 @@ struct Step {
                                                     part.width);
   }
   /// The bags of a piece that this rank serves.
-  op::Bags<Id> bags_of(const Piece& piece) const {
+  op::Bags<Id> bags_of(const detail::Piece& piece) const {
     op::Bags<Id> bags = routed.received()[piece.index];
     bags.row_bias = piece.columns().row_bias;
     return bags;

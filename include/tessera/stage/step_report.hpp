@@ -216,12 +216,10 @@ class StageClock<Backend, true> {
   std::size_t count_ = 0;
 };
 
-}  // namespace detail
-
 /// What the stages of one batch, or an `apply`, leave behind for a StepReport.
 template <class Backend>
 struct StageRecord {
-  detail::StageClock<Backend> clock;
+  StageClock<Backend> clock;
   std::array<std::int64_t, reported_stages.size()> bytes{}, rows{};
 
   void clear() {
@@ -229,5 +227,7 @@ struct StageRecord {
     bytes = rows = {};
   }
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -17,6 +17,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Fills a collection's StepReport, under ReportSteps. Without it, as here, nothing is there to run.
 template <bool reports, class Comm, class Backend>
 class StepReporter {
@@ -162,15 +164,14 @@ class StepReporter<true, Comm, Backend> {
   std::int64_t moved(const State& step, ReportedStage stage) const {
     const std::span<const Piece> served = step.in_flight.order().served().pieces(),
                                  requested = step.in_flight.order().requested().pieces();
-    if (stage == ReportedStage::exchange) return of_others(served, detail::Way::vectors);
-    if (stage == ReportedStage::assemble) return of_others(requested, detail::Way::vectors);
-    if (stage == ReportedStage::split) return of_others(requested, detail::Way::gradients);
-    if (stage == ReportedStage::exchange_gradients)
-      return of_others(served, detail::Way::gradients);
+    if (stage == ReportedStage::exchange) return of_others(served, Way::vectors);
+    if (stage == ReportedStage::assemble) return of_others(requested, Way::vectors);
+    if (stage == ReportedStage::split) return of_others(requested, Way::gradients);
+    if (stage == ReportedStage::exchange_gradients) return of_others(served, Way::gradients);
     return stage == ReportedStage::weight_gradients ? weights(step) : 0;
   }
   /// Parts of vectors between this rank and others, of the slots that go a way.
-  std::int64_t of_others(std::span<const Piece> pieces, detail::Way way) const {
+  std::int64_t of_others(std::span<const Piece> pieces, Way way) const {
     std::int64_t rows = 0;
     for (const Piece& piece : pieces)
       if (piece.rank != routing_.rank() && piece.slot->goes(way)) rows += piece.rows;
@@ -201,5 +202,7 @@ class StepReporter<true, Comm, Backend> {
   Clipped clipped_;
   StepReport report_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

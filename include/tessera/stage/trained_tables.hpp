@@ -14,6 +14,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// The tables of a collection on one rank, and how they train: rates, steps, rows that start anew.
 template <class TableStoreT, class F, class InitializersT, class Backend>
 class TrainedTables {
@@ -31,7 +33,7 @@ class TrainedTables {
   /// Of later updates of all tables; every rank sets the same one. Throws InvalidArgument unless it
   /// is finite and not negative.
   void set_learning_rate(float rate) {
-    options_.learning_rate = detail::checked_rate(rate);
+    options_.learning_rate = checked_rate(rate);
     steps_.set_learning_rate(rate);
   }
   /// The same of a table's training group. Throws InvalidArgument for a name that no table has.
@@ -39,8 +41,7 @@ class TrainedTables {
     return steps_.learning_rate(store_.group_of(store_.table_index(table)));
   }
   void set_learning_rate(std::string_view table, float rate) {
-    steps_.set_learning_rate(store_.group_of(store_.table_index(table)),
-                             detail::checked_rate(rate));
+    steps_.set_learning_rate(store_.group_of(store_.table_index(table)), checked_rate(rate));
   }
   /// Updates so far. Once a step was captured in a CUDA graph the host waits and reads the number
   /// back, for only the GPU knows how often the graph ran.
@@ -76,8 +77,6 @@ class TrainedTables {
  private:
   static constexpr std::int64_t most_steps = std::int64_t{1} << 62;
 };
-
-namespace detail {
 
 template <class WidthList, class O, class Backend, class Settings>
 struct TablesUnder {

@@ -17,10 +17,12 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Steps and learning rates of all training groups of a collection.
 template <class Trained, class Backend>
 class TrainingSteps {
-  using Groups = detail::GroupsOf<Trained>;
+  using Groups = GroupsOf<Trained>;
   static constexpr std::size_t count = Groups::count;
 
  public:
@@ -91,7 +93,7 @@ class TrainingSteps {
                 std::integer_sequence<int, I...>)
       : advances_(groups_with_tables(training)),
         rates_{Groups::template rate<I>(training, rate)...},
-        counters_{StepCounter<typename Groups::template optimizer<I>, Backend>(
+        counters_{op::StepCounter<typename Groups::template optimizer<I>, Backend>(
             backend, Groups::template rate<I>(training, rate))...} {}
 
   /// Those that train and have a table; one at least.
@@ -130,5 +132,7 @@ class TrainingSteps {
   std::array<float, count> rates_;
   typename Groups::template counters<Backend> counters_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -23,11 +23,13 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// What updates of one step go by, of each training group: its functor, and where its values are in
 /// the backend's memory, or null (op::ArenaState::now).
 template <class Trained>
 struct UpdateStep {
-  using Groups = detail::GroupsOf<Trained>;
+  using Groups = GroupsOf<Trained>;
   std::int64_t number = 0;  ///< counted from 1
   typename Groups::steps functors;
   typename Groups::step_values on_backend{};
@@ -54,9 +56,9 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing(),
-                      [](const detail::ArenaPlan& arena) { return arena.columns_split; }),
+                      [](const ArenaPlan& arena) { return arena.columns_split; }),
         weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](const detail::ArenaPlan& arena) {
+                             [](const ArenaPlan& arena) {
                                return arena.columns_split && any_measures_weights(arena.group);
                              }),
         merged_(arenas_.size()),
@@ -72,7 +74,7 @@ class Updater {
   /// Who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
-  std::vector<detail::MarkedRows<Backend>*>& marks() { return marks_; }
+  std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
   /// columns are cut count in `split_rows`.
@@ -84,13 +86,13 @@ class Updater {
 
   /// Tells them of rows of arena `a` that will change by other means than an update.
   void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
-    for (detail::MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
+    for (MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
     for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
   }
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
-    const detail::ArenaPlan& arena = routing_.arenas()[a];
+    const ArenaPlan& arena = routing_.arenas()[a];
     return arena.trains && (arena.replicated || arena.columns_split);
   }
 
@@ -368,7 +370,7 @@ class Updater {
 
   template <IdType Id>
   void tell_bags(std::size_t a, std::span<const op::Bags<Id>> all) {
-    for (detail::MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
+    for (MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
     if (observers_.empty()) return;
     for (const op::Bags<Id>& bags : all) tell_observers(a, bags);
   }
@@ -411,13 +413,13 @@ class Updater {
     for (std::size_t r = 0; r < ranks; ++r)
       gathered_.insert(gathered_.end(), told_.begin(), told_.end());
     counts_.assign(ranks, arenas);
-    if (!fixed_sizes) detail::all_gather<Gathered>(communicator_, told_, gathered_, counts_);
+    if (!fixed_sizes) all_gather<Gathered>(communicator_, told_, gathered_, counts_);
     row_counts_.assign(ranks, 0);
     float_counts_.assign(ranks, 0);
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t i = 0; i < arenas; ++i) {
         const Gathered& other = gathered_[r * arenas + i];
-        detail::require_same_rate("update", own, rates, static_cast<int>(r), other.learning_rate);
+        require_same_rate("update", own, rates, static_cast<int>(r), other.learning_rate);
         row_counts_[r] += static_cast<std::size_t>(other.count);
         float_counts_[r] += block_floats(replicated_[i], other.count);
       }
@@ -425,10 +427,10 @@ class Updater {
     const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
     all_rows_.resize(backend_, total(row_counts_));
     all_gradients_.resize(backend_, total(float_counts_));
-    detail::all_gather<std::int64_t>(communicator_, {mine.rows, row_counts_[own]}, all_rows_.span(),
-                                     row_counts_);
-    detail::all_gather<float>(communicator_, {mine.gradients, float_counts_[own]},
-                              all_gradients_.span(), float_counts_);
+    all_gather<std::int64_t>(communicator_, {mine.rows, row_counts_[own]}, all_rows_.span(),
+                             row_counts_);
+    all_gather<float>(communicator_, {mine.gradients, float_counts_[own]}, all_gradients_.span(),
+                      float_counts_);
     for (const std::size_t a : replicated_) replicas_[a].clear();
     const std::int64_t* block = all_rows_.data();
     const float* gradients = all_gradients_.data();
@@ -467,10 +469,10 @@ class Updater {
 
   const Backend& backend_;
   Comm& communicator_;
-  const detail::BlockAlignment blocks_ = detail::block_alignment(communicator_);
+  const BlockAlignment blocks_ = block_alignment(communicator_);
   const Store& store_;
   const RankLayout& routing_;
-  const std::vector<detail::Arena<Backend>>& arenas_;
+  const std::vector<Arena<Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
   std::vector<op::MergedGradients> merged_;      // by arena, as what follows
@@ -486,10 +488,12 @@ class Updater {
   Buffer<float, Backend> own_gradients_, all_gradients_;
   std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
-  std::vector<detail::MarkedRows<Backend>*> marks_;
+  std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
   std::int64_t* merged_row_counter_ = nullptr;
   std::int64_t split_rows_ = 0;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -22,6 +22,10 @@ namespace tessera::inline v0 {
 
 template <IdType Id, class Backend>
 struct Step;
+template <class Backend, class Comm, class Forward, class Backward>
+class VectorExchange;
+
+namespace detail {
 
 /// The vectors of a step between owners and requesters, and their gradients on the way back.
 /// Written by VectorExchange; the lookup pools into `at_owner`.
@@ -38,7 +42,7 @@ class VectorsInFlight {
 
  private:
   template <class, class, class, class>
-  friend class VectorExchange;
+  friend class tessera::VectorExchange;
 
   WireOrder order_;
   Buffer<float, Backend> owner_;
@@ -47,6 +51,8 @@ class VectorsInFlight {
   std::vector<op::EncodeJob> encodes_;
   std::vector<op::DecodeJob> decodes_;
 };
+
+}  // namespace detail
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
 /// way back, in a codec's form. Encoding and decoding are one pass together with the packing.
@@ -73,7 +79,7 @@ class VectorExchange {
       if constexpr (!in_place<C>) {
         std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
         jobs.clear();
-        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
+        for (const detail::Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
           jobs.push_back({vectors.data, vectors.stride,
                           step.in_flight.owner_wire_.data() + piece.first_byte, piece.rows,
@@ -96,7 +102,7 @@ class VectorExchange {
     forward_.visit([&]<class C>(std::type_identity<C>) {
       std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
       jobs.clear();
-      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
+      for (const detail::Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<float> target = step.output_of(piece, output);
         jobs.push_back({step.in_flight.requester_wire_.data() + piece.first_byte, target.data,
                         target.stride, piece.rows, piece.columns().width,
@@ -114,7 +120,7 @@ class VectorExchange {
       order<C>(backend, step, detail::Way::gradients);
       std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
       jobs.clear();
-      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
+      for (const detail::Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<const float> source = step.gradient_of(piece, gradient);
         jobs.push_back({source.data, source.stride,
                         step.in_flight.requester_wire_.data() + piece.first_byte, piece.rows,
@@ -135,7 +141,7 @@ class VectorExchange {
       if constexpr (!in_place<C>) {
         std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
         jobs.clear();
-        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
+        for (const detail::Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
           jobs.push_back({step.in_flight.owner_wire_.data() + piece.first_byte, vectors.data,
                           vectors.stride, piece.rows, piece.columns().width, nullptr, false});
@@ -159,7 +165,7 @@ class VectorExchange {
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
   template <IdType Id>
-  static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
+  static bool adds(const Step<Id, Backend>& step, const detail::Slot& slot) {
     return !slot.whole && (!step.distinct.active(slot.feature) || step.batch.fixed_sizes());
   }
 

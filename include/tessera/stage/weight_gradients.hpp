@@ -20,6 +20,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Gradients of per-id weights: owners work out the dot product of each id's row with its bag's
 /// gradient, before the update changes the rows; one float per id and column part goes back to the
 /// rank that gave the id, which adds the parts.
@@ -61,8 +63,8 @@ class WeightGradientStage {
     } else {
       order_requested(step);
       if (routing_.exchanges())
-        detail::all_to_all<float>(communicator_, owner_dots_.span(), served_.floats(),
-                                  requester_dots_.span(), requested_.floats());
+        all_to_all<float>(communicator_, owner_dots_.span(), served_.floats(),
+                          requester_dots_.span(), requested_.floats());
       else
         std::swap(owner_dots_,
                   requester_dots_);  // all slots are this rank's own, in the same order
@@ -95,14 +97,14 @@ class WeightGradientStage {
 
   /// One float per entry and part.
   template <class Entries>
-  void order(WireSide& side, std::span<const detail::WireSlot> slots, const Entries& entries) {
-    side.list(slots, routing_.ranks(), detail::block_alignment(communicator_), entries,
-              [](const detail::SlotPart&) { return WireSide::RowSize{.floats = 1}; });
+  void order(WireSide& side, std::span<const WireSlot> slots, const Entries& entries) {
+    side.list(slots, routing_.ranks(), block_alignment(communicator_), entries,
+              [](const SlotPart&) { return WireSide::RowSize{.floats = 1}; });
   }
 
   template <IdType Id>
   void order_served(Step<Id, Backend>& step) {
-    order(served_, routing_.served(), [&](const detail::WireSlot& of) {
+    order(served_, routing_.served(), [&](const WireSlot& of) {
       const op::Bags<Id>& bags = step.routed.received()[of.index];
       // An own batch without ids may have no weights, and yet room for some.
       const bool own = of.rank == routing_.rank();
@@ -148,7 +150,7 @@ class WeightGradientStage {
 
   template <IdType Id>
   void order_requested(Step<Id, Backend>& step) {
-    order(requested_, routing_.requested(), [&](const detail::WireSlot& of) {
+    order(requested_, routing_.requested(), [&](const WireSlot& of) {
       if (!travels(step, *of.slot)) return std::int64_t{0};
       return routing_.direct(*of.slot) ? entries(step.batch.part(of.slot->feature, 0))
                                        : step.routed.sent()[of.index].entries;
@@ -249,5 +251,7 @@ class WeightGradientStage {
   std::vector<std::size_t> first_dot_;  // in owner_dots_, by Step::received
   Buffer<float, Backend> owner_dots_, requester_dots_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

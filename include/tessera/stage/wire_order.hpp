@@ -12,6 +12,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// Rows of one part of a slot, which lie on the wire one after another.
 struct Piece {
   int rank = 0;  ///< at the other end
@@ -23,10 +25,8 @@ struct Piece {
   std::size_t first_float = 0, first_byte = 0;
   bool travels = true;  ///< false: read and written where the caller has it, and no place
 
-  const detail::SlotPart& columns() const { return slot->parts[part]; }
+  const SlotPart& columns() const { return slot->parts[part]; }
 };
-
-namespace detail {
 
 /// Places in a buffer where the blocks of ranks stand one after another, each padded as the
 /// communicator likes it. `counts` gets the size of each rank's block.
@@ -61,8 +61,6 @@ class BlockPlaces {
   std::size_t rank_ = 0, begin_ = 0;
 };
 
-}  // namespace detail
-
 /// What travels between this rank and all others on one side of an exchange: by rank, slot, part.
 class WireSide {
  public:
@@ -72,12 +70,12 @@ class WireSide {
 
   /// `rows(slot)`: how many of each of its parts travel. `size(part)`: of one of them.
   template <class Rows, class Size>
-  void list(std::span<const detail::WireSlot> slots, int ranks, detail::BlockAlignment blocks,
-            const Rows& rows, const Size& size) {
-    detail::BlockPlaces<float> floats(blocks, floats_, ranks);
-    detail::BlockPlaces<std::byte> bytes(blocks, bytes_, ranks);
+  void list(std::span<const WireSlot> slots, int ranks, BlockAlignment blocks, const Rows& rows,
+            const Size& size) {
+    BlockPlaces<float> floats(blocks, floats_, ranks);
+    BlockPlaces<std::byte> bytes(blocks, bytes_, ranks);
     pieces_.clear();
-    for (const detail::WireSlot& wire : slots) {
+    for (const WireSlot& wire : slots) {
       const std::int64_t count = rows(wire);
       if (count == 0) continue;
       for (std::size_t p = 0; p < wire.slot->parts.size(); ++p) {
@@ -106,6 +104,8 @@ class WireSide {
   std::size_t all_floats_ = 0, all_bytes_ = 0;
 };
 
+}  // namespace detail
+
 /// Where the vectors of a routed step lie on their way to the ranks of the samples, or their
 /// gradients on the way back: the one owner of that order. Keeps its memory.
 class WireOrder {
@@ -115,11 +115,11 @@ class WireOrder {
   template <class Bags, class Sent, class Bytes>
   void set(const RankLayout& routing, detail::BlockAlignment blocks, detail::Way way,
            std::span<const Bags> received, std::span<const Sent> sent, const Bytes& bytes) {
-    const auto travels = [&](const Slot& slot, int source) {
+    const auto travels = [&](const detail::Slot& slot, int source) {
       return slot.goes(way) && !(slot.whole && source == slot.rank);
     };
     const auto size = [&](const detail::SlotPart& part) {
-      return WireSide::RowSize{static_cast<std::size_t>(part.width), bytes(part.width)};
+      return detail::WireSide::RowSize{static_cast<std::size_t>(part.width), bytes(part.width)};
     };
     served_.list(
         routing.served(), routing.ranks(), blocks,
@@ -137,24 +137,24 @@ class WireOrder {
   }
 
   /// Of this rank's own rows; of this rank's samples.
-  const WireSide& served() const { return served_; }
-  const WireSide& requested() const { return requested_; }
+  const detail::WireSide& served() const { return served_; }
+  const detail::WireSide& requested() const { return requested_; }
 
   /// All pieces that this rank serves from an arena, its own samples' with them, in the order in
   /// which a row's gradients are summed: by slot, source rank, part.
-  std::span<const Piece> sums(std::size_t arena) const { return sums_[arena]; }
+  std::span<const detail::Piece> sums(std::size_t arena) const { return sums_[arena]; }
 
  private:
   template <class Bags>
   void list_sums(const RankLayout& routing, detail::Way way, std::span<const Bags> received) {
     const auto ranks = static_cast<std::size_t>(routing.ranks());
-    const std::span<const Piece> wire = served_.pieces();
+    const std::span<const detail::Piece> wire = served_.pieces();
     next_.assign(ranks, wire.size());
     for (std::size_t i = wire.size(); i-- > 0;) next_[static_cast<std::size_t>(wire[i].rank)] = i;
     sums_.resize(routing.arenas().size());
-    for (std::vector<Piece>& of_arena : sums_) of_arena.clear();
+    for (std::vector<detail::Piece>& of_arena : sums_) of_arena.clear();
     for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k) {
-      const Slot& slot = routing.own_slot(k);
+      const detail::Slot& slot = routing.own_slot(k);
       if (!slot.goes(way)) continue;
       for (std::size_t r = 0; r < ranks; ++r) {
         const std::size_t index = k * ranks + r;
@@ -163,19 +163,19 @@ class WireOrder {
         for (std::size_t p = 0; p < slot.parts.size(); ++p)
           sums_[static_cast<std::size_t>(slot.parts[p].arena)].push_back(
               travels ? wire[next_[r]++]
-                      : Piece{.rank = static_cast<int>(r),
-                              .slot = &slot,
-                              .part = p,
-                              .index = index,
-                              .rows = received[index].bags,
-                              .travels = false});
+                      : detail::Piece{.rank = static_cast<int>(r),
+                                      .slot = &slot,
+                                      .part = p,
+                                      .index = index,
+                                      .rows = received[index].bags,
+                                      .travels = false});
       }
     }
   }
 
-  WireSide served_, requested_;
-  std::vector<std::vector<Piece>> sums_;  // by arena
-  std::vector<std::size_t> next_;         // by rank: of list_sums
+  detail::WireSide served_, requested_;
+  std::vector<std::vector<detail::Piece>> sums_;  // by arena
+  std::vector<std::size_t> next_;                 // by rank: of list_sums
 };
 
 }  // namespace tessera::inline v0

@@ -30,8 +30,6 @@ struct SlotPart {
 /// What travels: pooled vectors to the ranks of the samples, or their gradients back.
 enum class Way : std::uint8_t { vectors, gradients };
 
-}  // namespace detail
-
 /// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the
 /// same rank share them.
 struct Slot {
@@ -42,17 +40,15 @@ struct Slot {
   bool whole = false;       ///< all rows: every bag goes there as it is
   bool replicated = false;  ///< every rank serves its own samples
   bool gradients = true;    ///< its vectors' gradients go to the owner
-  std::vector<detail::SlotPart> parts;
+  std::vector<SlotPart> parts;
 
-  bool goes(detail::Way way) const { return way == detail::Way::vectors || gradients; }
+  bool goes(Way way) const { return way == Way::vectors || gradients; }
   int width() const {
     int sum = 0;
-    for (const detail::SlotPart& part : parts) sum += part.width;
+    for (const SlotPart& part : parts) sum += part.width;
     return sum;
   }
 };
-
-namespace detail {
 
 /// A slot between this rank and another, in the order of the wire (RankLayout::served, requested).
 struct WireSlot {
@@ -118,7 +114,7 @@ class RankLayout {
   const std::vector<detail::ArenaPlan>& arenas() const { return arenas_; }
   /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this
   /// rank's stand its own replicated ones.
-  const std::vector<Slot>& slots() const { return slots_; }
+  const std::vector<detail::Slot>& slots() const { return slots_; }
   std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
   std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
   std::size_t slots_of(int rank) const { return slots_end(rank) - slots_begin(rank); }
@@ -127,7 +123,7 @@ class RankLayout {
   std::size_t slots_from(int source) const {
     return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_);
   }
-  const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
+  const detail::Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
   /// The order of the wire, by the rank at the other end, then by slot: all that travels between
   /// two ranks, of ids and vectors, lies so. This rank's own slots, of every rank that sends to
   /// them; and all slots that this rank's samples may need, as slots().
@@ -138,22 +134,24 @@ class RankLayout {
   /// have a whole copy on every rank.
   bool exchanges() const {
     return std::any_of(slots_.begin(), slots_.end(),
-                       [](const Slot& slot) { return !slot.replicated || !slot.whole; });
+                       [](const detail::Slot& slot) { return !slot.replicated || !slot.whole; });
   }
   /// Whether all slots are whole: no table is cut by rows; the same on every rank.
   bool all_whole() const {
-    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.whole; });
+    return std::all_of(slots_.begin(), slots_.end(),
+                       [](const detail::Slot& slot) { return slot.whole; });
   }
   /// Whether ids of a feature leave this rank's own tables.
   bool travels(int feature) const {
-    return std::any_of(slots_.begin(), slots_.end(),
-                       [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
+    return std::any_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
+      return slot.feature == feature && !direct(slot);
+    });
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
-  bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  bool direct(const detail::Slot& slot) const { return slot.rank == rank_ && slot.whole; }
   /// Whether a feature reads this rank's own memory alone, and no cache.
   bool at_hand(int feature) const {
-    return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return std::all_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
       return slot.feature != feature ||
              (direct(slot) && std::all_of(slot.parts.begin(), slot.parts.end(), [&](const auto& p) {
                 return arenas_[p.arena].tier == Tier::device && arenas_[p.arena].cache_rows == 0;
@@ -166,8 +164,9 @@ class RankLayout {
   /// nothing is packed.
   bool in_place() const {
     return ranks_ == 1 && !keeps_rows_ && slots_.size() == features_ &&
-           std::all_of(slots_.begin(), slots_.end(),
-                       [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
+           std::all_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
+             return direct(slot) && slot.parts.size() == 1;
+           });
   }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it
   /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told; where rows
@@ -182,12 +181,13 @@ class RankLayout {
   /// Whether gradients of all vectors travel.
   bool all_gradients() const {
     return std::all_of(slots_.begin(), slots_.end(),
-                       [](const Slot& slot) { return slot.gradients; });
+                       [](const detail::Slot& slot) { return slot.gradients; });
   }
   /// Whether gradients of a feature's vectors are needed on the ranks of its rows.
   bool gradients(int feature) const {
-    return std::any_of(slots_.begin(), slots_.end(),
-                       [&](const Slot& slot) { return slot.feature == feature && slot.gradients; });
+    return std::any_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
+      return slot.feature == feature && slot.gradients;
+    });
   }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or
   /// overlap.
@@ -252,7 +252,7 @@ class RankLayout {
         const bool replicated = shard.rank == every_rank;
         const int rank = replicated ? rank_ : shard.rank;
         const bool whole = r.row_begin == 0 && r.row_end == layout.tables[table].rows;
-        auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const Slot& slot) {
+        auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const detail::Slot& slot) {
           return slot.feature != static_cast<int>(f) ||
                  (slot.rank == rank && slot.replicated == replicated &&
                   slot.row_begin == r.row_begin && slot.row_end == r.row_end);
@@ -282,7 +282,7 @@ class RankLayout {
           summed_columns_.push_back(column);
       }
     }
-    std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+    std::sort(slots_.begin(), slots_.end(), [](const detail::Slot& a, const detail::Slot& b) {
       return std::tuple(a.rank, a.replicated, a.feature, a.row_begin, a.row_end) <
              std::tuple(b.rank, b.replicated, b.feature, b.row_begin, b.row_end);
     });
@@ -305,7 +305,7 @@ class RankLayout {
     });
     std::size_t first_of_feature = 0;
     for (const int i : order) {
-      const Slot& slot = slots_[i];
+      const detail::Slot& slot = slots_[i];
       if (direct(slot)) continue;
       if (first_of_feature < chains_.size() && chains_[first_of_feature].feature != slot.feature)
         first_of_feature = chains_.size();
@@ -336,7 +336,7 @@ class RankLayout {
   bool keeps_rows_;
   std::vector<ShardPlace> place_;  // by shard
   std::vector<detail::ArenaPlan> arenas_;
-  std::vector<Slot> slots_;
+  std::vector<detail::Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
   std::vector<detail::WireSlot> served_, requested_;

@@ -61,22 +61,21 @@ struct ListedPolicies;
 template <std::size_t... I, class... Policies>
 struct ListedPolicies<std::index_sequence<I...>, Policies...> : ListedPolicy<I, Policies>... {};
 
-}  // namespace detail
-
 /// A training group with policies of its own, one of a kind, in place of the collection's:
 /// InitializeWith<F> or Storage<T>.
 template <class Group, class... Policies>
-struct GroupWith : Group,
-                   detail::ListedPolicies<std::index_sequence_for<Policies...>, Policies...> {
+struct GroupWith : Group, ListedPolicies<std::index_sequence_for<Policies...>, Policies...> {
   using without_tables = GroupWith<typename Group::without_tables, Policies...>;
-  static_assert(((detail::InitializerPolicy<Policies> || detail::StoragePolicy<Policies>) && ...),
+  static_assert(((InitializerPolicy<Policies> || StoragePolicy<Policies>) && ...),
                 "a training group's own policies are InitializeWith<F> and Storage<T>; all others "
                 "are the collection's");
-  static_assert((0 + ... + detail::InitializerPolicy<Policies>) <= 1 &&
-                    (0 + ... + detail::StoragePolicy<Policies>) <= 1,
+  static_assert((0 + ... + InitializerPolicy<Policies>) <= 1 &&
+                    (0 + ... + StoragePolicy<Policies>) <= 1,
                 "a training group has two policies of one kind; give one InitializeWith<F>, one "
                 "Storage<T>");
 };
+
+}  // namespace detail
 
 /// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
 /// Table, Fused or Tables<...>, as in the plan; none: all tables that no other group names.
@@ -86,7 +85,7 @@ struct Train : detail::GroupTables<Tables...> {
   using without_tables = Train<O>;
   /// The same with policies of its own: `Train<Sgd, Text>::with<InitializeWith<Uniform>>`.
   template <class... Policies>
-  using with = GroupWith<Train, Policies...>;
+  using with = detail::GroupWith<Train, Policies...>;
   static constexpr bool trains = true;
 };
 
@@ -119,7 +118,7 @@ struct Frozen : detail::GroupTables<Tables...> {
   using optimizer = detail::NoUpdate;
   using without_tables = Frozen<>;
   template <class... Policies>
-  using with = GroupWith<Frozen, Policies...>;
+  using with = detail::GroupWith<Frozen, Policies...>;
   static constexpr bool trains = false;
 };
 
@@ -201,7 +200,7 @@ struct GroupsOf {
   using steps = std::tuple<typename Training::Step>;
   using step_values = std::tuple<const op::StepValues<Training>*>;
   template <class Backend>
-  using counters = std::tuple<StepCounter<Training, Backend>>;
+  using counters = std::tuple<op::StepCounter<Training, Backend>>;
 
   template <int>
   using initializer = void;
@@ -230,7 +229,7 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   using steps = std::tuple<typename Groups::optimizer::Step...>;
   using step_values = std::tuple<const op::StepValues<typename Groups::optimizer>*...>;
   template <class Backend>
-  using counters = std::tuple<StepCounter<typename Groups::optimizer, Backend>...>;
+  using counters = std::tuple<op::StepCounter<typename Groups::optimizer, Backend>...>;
 
   template <int I>
   using group = std::tuple_element_t<I, std::tuple<Groups...>>;

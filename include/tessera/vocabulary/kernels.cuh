@@ -137,7 +137,8 @@ __global__ void vocabulary_owners(const VocabularyFeature* features,
                                        [&](std::uint32_t at) { return feature_begin[at]; });
   const VocabularyFeature feature = features[f];
   const auto owner = static_cast<std::uint32_t>(
-      owners[feature.first_block + vocabulary_block(feature.seed, feature.blocks, keys[i])]);
+      owners[feature.first_block +
+             tessera::detail::vocabulary_block(feature.seed, feature.blocks, keys[i])]);
   key_owners[i] = owner;
   order[i] = i;
   atomicAdd(&counts[owner * feature_count + f], 1ull);
@@ -166,7 +167,8 @@ __global__ void vocabulary_arrange(const VocabularyFeature* features,
   const std::int64_t to = arranged[segment] + (static_cast<std::int64_t>(i) - arrived[segment]);
   b.keys[to] = keys[i];
   b.blocks[to] = static_cast<std::uint32_t>(
-      locals[feature.first_block + vocabulary_block(feature.seed, feature.blocks, keys[i])]);
+      locals[feature.first_block +
+             tessera::detail::vocabulary_block(feature.seed, feature.blocks, keys[i])]);
   b.sources[to] = i;
 }
 

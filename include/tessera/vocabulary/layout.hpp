@@ -63,6 +63,8 @@ struct ReusedRow {
   friend bool operator==(const ReusedRow&, const ReusedRow&) = default;
 };
 
+namespace detail {
+
 /// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be
 /// saved.
 struct VocabularyRecords {
@@ -93,10 +95,14 @@ inline void require_vocabulary_step(std::int64_t step, std::int64_t last) {
 /// A block of any size counts so many keys without a row before it forgets some.
 inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
+}  // namespace detail
+
 /// The key of a text.
 constexpr std::int64_t vocabulary_key(std::string_view text) {
   return static_cast<std::int64_t>(name_key(text));
 }
+
+namespace detail {
 
 /// Which of a table's blocks a key belongs to: by the upper half of its hash.
 TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks,
@@ -263,5 +269,7 @@ void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
   communicator.all_gather(own, std::span<ReusedRow>(all), counts);
   std::sort(all.begin(), all.end());
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

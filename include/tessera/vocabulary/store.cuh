@@ -26,12 +26,12 @@ namespace tessera::inline v0::gpu {
 template <class = void>
 class VocabularyStore {
  public:
-  VocabularyStore(const Cuda& backend, const VocabularyLayout& layout)
+  VocabularyStore(const Cuda& backend, const tessera::detail::VocabularyLayout& layout)
       : backend_(backend), layout_(layout), own_(layout.own.size()) {
     std::vector<VocabularyBlockInfo> infos;
-    for (const VocabularyLayout::Block& block : layout_.own) {
+    for (const tessera::detail::VocabularyLayout::Block& block : layout_.own) {
       const VocabularyTable& table = layout_.options_of(block);
-      infos.push_back({secret_vocabulary_seed(), block.table, block.begin,
+      infos.push_back({tessera::detail::secret_vocabulary_seed(), block.table, block.begin,
                        static_cast<std::uint32_t>(own_rows_), table.admit_after,
                        table.eviction == Eviction::least_frequent});
       own_rows_ += block.rows;
@@ -135,7 +135,7 @@ class VocabularyStore {
   }
 
   /// What this rank knows of a table, keys ascending. Waits.
-  VocabularyRecords export_records(int table) const {
+  tessera::detail::VocabularyRecords export_records(int table) const {
     const std::vector<std::int64_t> keys = download(backend_, entries_.keys, size_);
     const std::vector<std::uint32_t> blocks = download(backend_, entries_.blocks, size_),
                                      counts = download(backend_, entries_.counts, size_),
@@ -146,7 +146,7 @@ class VocabularyStore {
       if (layout_.own[blocks[e]].table == table) order.push_back(e);
     std::sort(order.begin(), order.end(),
               [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
-    VocabularyRecords records;
+    tessera::detail::VocabularyRecords records;
     for (const int local : layout_.tables.at(static_cast<std::size_t>(table)).local)
       records.used.push_back(local < 0 ? -1 : own_[static_cast<std::size_t>(local)].used);
     for (const std::size_t e : order) {
@@ -159,9 +159,12 @@ class VocabularyStore {
   }
 
   /// Replaces what is known of a table.
-  void import_records(int t, const VocabularyRecords& records) {
-    const VocabularyLayout::Table& table = layout_.tables[static_cast<std::size_t>(t)];
-    const auto of_table = [&](const VocabularyLayout::Block& block) { return block.table == t; };
+  void import_records(int t, const tessera::detail::VocabularyRecords& records) {
+    const tessera::detail::VocabularyLayout::Table& table =
+        layout_.tables[static_cast<std::size_t>(t)];
+    const auto of_table = [&](const tessera::detail::VocabularyLayout::Block& block) {
+      return block.table == t;
+    };
     const auto first = std::find_if(layout_.own.begin(), layout_.own.end(), of_table);
     const auto begin = first - layout_.own.begin(),
                end = std::find_if_not(first, layout_.own.end(), of_table) - layout_.own.begin();
@@ -174,7 +177,8 @@ class VocabularyStore {
     std::vector<std::int32_t> rows;
     std::vector<bool> taken(static_cast<std::size_t>(table.begin.back()));
     for (std::size_t i = 0; i < records.keys.size(); ++i) {
-      const int local = table.local[VocabularyLayout::block_of(table, records.keys[i])];
+      const int local =
+          table.local[tessera::detail::VocabularyLayout::block_of(table, records.keys[i])];
       const std::int64_t row = records.rows[i];
       blocks.push_back(static_cast<std::uint32_t>(local));
       rows.push_back(row < 0 ? -1
@@ -197,7 +201,8 @@ class VocabularyStore {
     size_ += count;
     std::int64_t first_row = 0;
     for (std::int64_t b = 0; b < end; ++b) {
-      const VocabularyLayout::Block& block = layout_.own[static_cast<std::size_t>(b)];
+      const tessera::detail::VocabularyLayout::Block& block =
+          layout_.own[static_cast<std::size_t>(b)];
       if (b >= begin) {
         std::vector<std::int32_t> free;
         OwnBlock& own = own_[static_cast<std::size_t>(b)];
@@ -379,7 +384,7 @@ class VocabularyStore {
   /// left.
   void forget() {
     const auto most = [&](std::size_t b) {
-      return std::max(layout_.own[b].rows, kLeastVocabularyCandidates);
+      return std::max(layout_.own[b].rows, tessera::detail::kLeastVocabularyCandidates);
     };
     std::vector<std::uint8_t> chosen(own_.size());
     for (std::size_t b = 0; b < own_.size(); ++b) chosen[b] = own_[b].candidates > most(b);
@@ -445,7 +450,7 @@ class VocabularyStore {
   }
 
   Cuda backend_;
-  const VocabularyLayout& layout_;
+  const tessera::detail::VocabularyLayout& layout_;
   std::vector<OwnBlock> own_;
   std::int64_t own_rows_ = 0, size_ = 0, capacity_ = 0;
   Buffer<VocabularyBlockInfo, Cuda> infos_;

@@ -40,13 +40,14 @@ class Vocabulary<Comm, Cuda> {
     std::vector<gpu::VocabularyFeature> features;
     std::vector<std::int64_t> first_block{0};
     std::vector<std::int32_t> owners, locals;
-    for (const VocabularyLayout::Table& table : layout_.tables) {
+    for (const tessera::detail::VocabularyLayout::Table& table : layout_.tables) {
       first_block.push_back(first_block.back() + table.blocks);
       owners.insert(owners.end(), table.owner.begin(), table.owner.end());
       locals.insert(locals.end(), table.local.begin(), table.local.end());
     }
     for (const int t : layout_.options.feature_table) {
-      const VocabularyLayout::Table& table = layout_.tables[static_cast<std::size_t>(t)];
+      const tessera::detail::VocabularyLayout::Table& table =
+          layout_.tables[static_cast<std::size_t>(t)];
       features.push_back({table.seed, table.blocks, first_block[static_cast<std::size_t>(t)]});
     }
     gpu::upload(backend_, features_, features);
@@ -66,7 +67,7 @@ class Vocabulary<Comm, Cuda> {
     own_reused_.clear();
     store_.learn(batch, own_reused_);
     hand_back(batch, rows);
-    gather_reused_rows(communicator_, own_reused_, reused_);
+    detail::gather_reused_rows(communicator_, own_reused_, reused_);
     return reused_;
   }
 
@@ -82,7 +83,7 @@ class Vocabulary<Comm, Cuda> {
   std::int64_t step() const { return step_; }
   /// As Vocabulary's. The host waits.
   void set_step(std::int64_t step) {
-    require_vocabulary_step(step, store_.last_step());
+    detail::require_vocabulary_step(step, store_.last_step());
     step_ = step;
     store_.forget_steps();
   }
@@ -90,10 +91,12 @@ class Vocabulary<Comm, Cuda> {
   std::int64_t candidates(int table) const { return store_.candidates(table); }
 
   /// As Vocabulary's, whose records are the same: they move between the two. The host waits.
-  VocabularyRecords export_records(int table) const { return store_.export_records(table); }
-  void import_records(int table, std::span<const VocabularyRecords> parts) {
+  tessera::detail::VocabularyRecords export_records(int table) const {
+    return store_.export_records(table);
+  }
+  void import_records(int table, std::span<const tessera::detail::VocabularyRecords> parts) {
     store_.import_records(table, layout_.own_records(table, parts));
-    step_ = std::max(step_, last_vocabulary_step(parts));
+    step_ = std::max(step_, detail::last_vocabulary_step(parts));
     store_.forget_steps();
   }
 
@@ -223,7 +226,7 @@ class Vocabulary<Comm, Cuda> {
 
   Comm& communicator_;
   Cuda backend_;
-  VocabularyLayout layout_;
+  tessera::detail::VocabularyLayout layout_;
   gpu::VocabularyStore<> store_;
   std::int64_t step_ = 0;
   Buffer<gpu::VocabularyFeature, Cuda> features_;

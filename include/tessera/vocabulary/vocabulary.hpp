@@ -43,7 +43,7 @@ class Vocabulary<Comm, Host> {
       : communicator_(communicator),
         threads_(backend.threads()),
         layout_(std::move(options), communicator.size(), communicator.rank()) {
-    for (const VocabularyLayout::Block& block : layout_.own)
+    for (const detail::VocabularyLayout::Block& block : layout_.own)
       own_.push_back({block.table, block.begin, new_block(block), {}, nullptr});
   }
   Vocabulary(Comm& communicator, VocabularyOptions options)
@@ -72,7 +72,7 @@ class Vocabulary<Comm, Host> {
     for (const OwnBlock& block : own_)
       for (const std::int64_t row : block.reused)
         own_reused_.push_back({block.table, block.begin + row});
-    gather_reused_rows(communicator_, own_reused_, reused_);
+    detail::gather_reused_rows(communicator_, own_reused_, reused_);
     return reused_;
   }
 
@@ -94,7 +94,7 @@ class Vocabulary<Comm, Host> {
       block.keys.for_each([&](std::int64_t, std::int64_t, std::int64_t, std::int64_t seen) {
         last = std::max(last, seen);
       });
-    require_vocabulary_step(step, last);
+    detail::require_vocabulary_step(step, last);
     step_ = step;
   }
   /// Keys with a row of their own, and keys counted without one, among those that this rank decides
@@ -108,13 +108,14 @@ class Vocabulary<Comm, Host> {
 
   /// What this rank knows of a table. All ranks' records together are the whole, whatever the
   /// number of ranks.
-  VocabularyRecords export_records(int table) const {
+  detail::VocabularyRecords export_records(int table) const {
     struct Record {
       std::int64_t key, row, count, step;
     };
     std::vector<Record> all;
-    VocabularyRecords records;
-    const VocabularyLayout::Table& of_table = layout_.tables.at(static_cast<std::size_t>(table));
+    detail::VocabularyRecords records;
+    const detail::VocabularyLayout::Table& of_table =
+        layout_.tables.at(static_cast<std::size_t>(table));
     for (std::size_t b = 0; b < of_table.local.size(); ++b) {
       records.used.push_back(-1);
       if (of_table.local[b] < 0) continue;
@@ -140,18 +141,19 @@ class Vocabulary<Comm, Host> {
   /// not; takes those that this rank decides about. `step()` becomes at least the last step of the
   /// records. Throws InvalidArgument for records of another table or with other options, and then
   /// leaves the table as it was.
-  void import_records(int table, std::span<const VocabularyRecords> parts) {
-    const VocabularyRecords records = layout_.own_records(table, parts);
+  void import_records(int table, std::span<const detail::VocabularyRecords> parts) {
+    const detail::VocabularyRecords records = layout_.own_records(table, parts);
     // a key counts as seen in a batch if that is its step
-    step_ = std::max(step_, last_vocabulary_step(parts));
-    const VocabularyLayout::Table& of_table = layout_.tables[static_cast<std::size_t>(table)];
+    step_ = std::max(step_, detail::last_vocabulary_step(parts));
+    const detail::VocabularyLayout::Table& of_table =
+        layout_.tables[static_cast<std::size_t>(table)];
     for (const int local : of_table.local)
       if (local >= 0)
         own_[static_cast<std::size_t>(local)].keys =
             new_block(layout_.own[static_cast<std::size_t>(local)]);
     for (std::size_t i = 0; i < records.keys.size(); ++i) {
       OwnBlock& block = own_[static_cast<std::size_t>(
-          of_table.local[VocabularyLayout::block_of(of_table, records.keys[i])])];
+          of_table.local[detail::VocabularyLayout::block_of(of_table, records.keys[i])])];
       block.keys.restore(records.keys[i], records.rows[i] < 0 ? -1 : records.rows[i] - block.begin,
                          records.counts[i], records.steps[i]);
     }
@@ -169,7 +171,7 @@ class Vocabulary<Comm, Host> {
     std::exception_ptr error;
   };
 
-  detail::VocabularyBlock new_block(const VocabularyLayout::Block& block) const {
+  detail::VocabularyBlock new_block(const detail::VocabularyLayout::Block& block) const {
     const VocabularyTable& table = layout_.options_of(block);
     return detail::VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
@@ -231,10 +233,10 @@ class Vocabulary<Comm, Host> {
     owners_.resize(keys.ids.size());
     counts_out_.assign(ranks * features, 0);
     for (std::size_t f = 0; f < features; ++f) {
-      const VocabularyLayout::Table& table = layout_.table_of(f);
+      const detail::VocabularyLayout::Table& table = layout_.table_of(f);
       for (auto i = static_cast<std::size_t>(keys.begin(static_cast<std::int64_t>(f)));
            i < static_cast<std::size_t>(keys.end(static_cast<std::int64_t>(f))); ++i) {
-        owners_[i] = table.owner[VocabularyLayout::block_of(table, keys.ids[i])];
+        owners_[i] = table.owner[detail::VocabularyLayout::block_of(table, keys.ids[i])];
         ++counts_out_[static_cast<std::size_t>(owners_[i]) * features + f];
       }
     }
@@ -285,8 +287,8 @@ class Vocabulary<Comm, Host> {
             visit(f, cursor_[r]);
     };
     for_each_key([&](std::size_t f, std::size_t i) {
-      const VocabularyLayout::Table& table = layout_.table_of(f);
-      blocks_[i] = table.local[VocabularyLayout::block_of(table, arrived[i])];
+      const detail::VocabularyLayout::Table& table = layout_.table_of(f);
+      blocks_[i] = table.local[detail::VocabularyLayout::block_of(table, arrived[i])];
       ++block_begin_[static_cast<std::size_t>(blocks_[i]) + 1];
     });
     for (std::size_t b = 0; b < own_.size(); ++b) block_begin_[b + 1] += block_begin_[b];
@@ -328,7 +330,7 @@ class Vocabulary<Comm, Host> {
 
   Comm& communicator_;
   int threads_;
-  VocabularyLayout layout_;
+  detail::VocabularyLayout layout_;
   std::vector<OwnBlock> own_;
   std::int64_t step_ = 0;
 
