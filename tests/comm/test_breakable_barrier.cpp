@@ -10,8 +10,8 @@
 
 namespace ts = tessera;
 using namespace std::chrono_literals;
-using Barrier = ts::BreakableBarrier;
-using Outcome = ts::BreakableBarrier::Outcome;
+using Barrier = ts::detail::BreakableBarrier;
+using Outcome = ts::detail::BreakableBarrier::Outcome;
 
 namespace {
 

@@ -58,13 +58,13 @@ TEST_CASE("bytes are copied wherever buffers lie to each other") {
           (4096 + page_offset(from.data()) + behind - page_offset(to.data())) % 4096;
       std::fill(to.begin(), to.end(), std::uint8_t{0});
       REQUIRE((page_offset(to.data() + begin) + 4096 - page_offset(from.data())) % 4096 == behind);
-      ts::copy_bytes(to.data() + begin, from.data(), bytes);
+      ts::detail::copy_bytes(to.data() + begin, from.data(), bytes);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < to.size(); ++i)
         wrong += to[i] != (i >= begin && i < begin + bytes ? from[i - begin] : 0);
       CHECK(wrong == 0);
     }
-  ts::copy_bytes(nullptr, nullptr, 0);
+  ts::detail::copy_bytes(nullptr, nullptr, 0);
 }
 
 TEST_CASE("the laws catch a communicator that moves nothing") {

@@ -29,8 +29,8 @@ struct OnlyBarrier {
 static_assert(ts::Communicator<Counting> && ts::Communicator<Injecting> &&
               ts::Communicator<ts::FaultInjectingCommunicator<Counting>>);
 static_assert(ts::Communicator<ts::CountingCommunicator<OnlyBarrier>, ts::Collective::barrier>);
-static_assert(!ts::HasAllReduce<ts::CountingCommunicator<OnlyBarrier>> &&
-              !ts::HasAllToAll<ts::FaultInjectingCommunicator<OnlyBarrier>>);
+static_assert(!ts::detail::HasAllReduce<ts::CountingCommunicator<OnlyBarrier>> &&
+              !ts::detail::HasAllToAll<ts::FaultInjectingCommunicator<OnlyBarrier>>);
 
 /// Runs ten all-reduces on three ranks and returns what each rank threw ("" for none), the sums'
 /// faults included.

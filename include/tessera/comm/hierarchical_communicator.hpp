@@ -70,7 +70,7 @@ class HierarchicalCommunicator {
     for (std::size_t p = 0; p < places(); ++p)
       for (std::size_t n = 0; n < nodes(); ++n) {
         const std::size_t r = n * places() + p, bytes = counts[r] * sizeof(T);
-        copy_bytes(std::as_writable_bytes(receive).data() + begin[r], from, bytes);
+        detail::copy_bytes(std::as_writable_bytes(receive).data() + begin[r], from, bytes);
         from += bytes;
       }
   }
@@ -165,7 +165,7 @@ class HierarchicalCommunicator {
     for (std::size_t p = 0; p < places; ++p)
       for (std::size_t n = 0; n < nodes; ++n) {
         const std::size_t bytes = send_counts[n * places + p] * element_size;
-        copy_bytes(to, send.data() + begin[n * places + p], bytes);
+        detail::copy_bytes(to, send.data() + begin[n * places + p], bytes);
         to += bytes;
         out[p] += bytes;
         in[p] += from_place(p, n) * element_size;
@@ -194,7 +194,7 @@ class HierarchicalCommunicator {
       }
       for (std::size_t p = 0; p < places; ++p) {
         const std::size_t bytes = from_place(p, n) * element_size;
-        copy_bytes(to, second_.data() + next[p], bytes);
+        detail::copy_bytes(to, second_.data() + next[p], bytes);
         to += bytes;
         next[p] += bytes;
       }
@@ -207,7 +207,7 @@ class HierarchicalCommunicator {
     for (std::size_t n = 0; n < nodes; ++n) {
       check_blocks(collective, n, call, from, receive_counts);
       const std::size_t bytes = from_nodes[n] - prefix;
-      copy_bytes(target, from + prefix, bytes);
+      detail::copy_bytes(target, from + prefix, bytes);
       target += bytes;
       from += from_nodes[n];
     }
@@ -243,7 +243,7 @@ class HierarchicalCommunicator {
     for (std::size_t r = 1; r < ranks; ++r)
       detail::reduce_into(blocks.data(), blocks.data() + r * result.size(), result.size(),
                           reduction);
-    copy_bytes(result.data(), blocks.data(), result.size_bytes());
+    detail::copy_bytes(result.data(), blocks.data(), result.size_bytes());
   }
 
   Local local_;

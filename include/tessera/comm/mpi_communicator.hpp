@@ -245,9 +245,9 @@ class MpiCommunicator {
       send_block(peer, std::as_bytes(send.subspan(offset(send_counts, peer),
                                                   send_counts[static_cast<std::size_t>(peer)])));
     });
-    copy_bytes(receive.data() + offset(receive_counts, rank()),
-               send.data() + offset(send_counts, rank()),
-               send_counts[static_cast<std::size_t>(rank())] * sizeof(T));
+    detail::copy_bytes(receive.data() + offset(receive_counts, rank()),
+                       send.data() + offset(send_counts, rank()),
+                       send_counts[static_cast<std::size_t>(rank())] * sizeof(T));
     state_->messenger.wait();
   }
 
@@ -261,7 +261,7 @@ class MpiCommunicator {
     });
     for_each_peer([&](int peer) { send_block(peer, std::as_bytes(send)); });
     T* const own = receive.data() + offset(counts, rank());
-    if (own != send.data()) copy_bytes(own, send.data(), send.size_bytes());
+    if (own != send.data()) detail::copy_bytes(own, send.data(), send.size_bytes());
     state_->messenger.wait();
   }
 
@@ -283,11 +283,12 @@ class MpiCommunicator {
       send_block(peer, std::as_bytes(send.subspan(offset(counts, peer),
                                                   counts[static_cast<std::size_t>(peer)])));
     });
-    copy_bytes(block_of(rank()).data(), send.data() + offset(counts, rank()), count * sizeof(T));
+    detail::copy_bytes(block_of(rank()).data(), send.data() + offset(counts, rank()),
+                       count * sizeof(T));
     state_->messenger.wait();
     for (int peer = 1; peer < size(); ++peer)
       detail::reduce_into(blocks, block_of(peer).data(), count, reduction);
-    copy_bytes(result.data(), blocks, count * sizeof(T));
+    detail::copy_bytes(result.data(), blocks, count * sizeof(T));
   }
 
   /// All but this rank, beginning with the next one, so that not all write to the same peer at

@@ -33,7 +33,9 @@ void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
 struct HostTransfer {
   /// Before peers may read or write `buffer`: earlier work on it is done.
   void publish(const void*) const {}
-  void copy(void* to, const void* from, std::size_t bytes) const { copy_bytes(to, from, bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    detail::copy_bytes(to, from, bytes);
+  }
   /// Element i of to(0) .. to(targets - 1) becomes the reduction of element i of from(0) ..
   /// from(sources - 1), in this order. Targets may be some of the sources.
   template <Reducible T, class From, class To>

@@ -59,7 +59,9 @@ class Host {
   }
 
   /// Between memories of the host and of the backend.
-  static void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes); }
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    detail::copy_bytes(to, from, bytes);
+  }
   /// Waits for all work that was given to the backend.
   static void synchronize() {}
   /// Later work starts after what `other` was given so far.

@@ -65,7 +65,7 @@ struct op::Kernel<op::PackBags<Id>, Host> {
     if (p.count_only) return;
     const auto copy = [](auto* target, const auto* source, std::int64_t count) {
       if (target != nullptr)
-        copy_bytes(target, source, static_cast<std::size_t>(count) * sizeof(*target));
+        detail::copy_bytes(target, source, static_cast<std::size_t>(count) * sizeof(*target));
     };
     copy(block.ids, bags.ids + first, entries);
     copy(block.weights, bags.weights + (block.weights != nullptr ? first : 0), entries);

@@ -74,7 +74,7 @@ struct op::Kernel<op::GatherIndexed, Host> {
             if constexpr (Width != 0)
               copy_row<Width>(p.to.row(i), p.rows.row(p.index[i]));
             else
-              copy_bytes(p.to.row(i), p.rows.row(p.index[i]), bytes);
+              detail::copy_bytes(p.to.row(i), p.rows.row(p.index[i]), bytes);
         });
   }
 };

@@ -17,6 +17,8 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 /// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
 /// `first_entry`.
 template <IdType Id>
@@ -34,6 +36,8 @@ op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
   bags.first_entry = first_entry;
   return bags;
 }
+
+}  // namespace detail
 
 /// The batch of a step: its ids, checked, and what they say of this rank. Written by `admit`.
 template <IdType Id, class Backend>
@@ -105,10 +109,10 @@ class AdmittedBatch {
   op::Bags<Id> part(int feature, std::size_t i) const {
     const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = sample_begin_[i], count = sample_begin_[i + 1] - first;
-    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
+    if (bags.offsets == nullptr) return detail::part_of(bags, first, count, count, 0);
     if (ends_.empty()) return bags;  // one part
     const std::size_t k = index_of_[feature] * sample_begin_.size() + i;
-    return part_of(bags, first, count, ends_[k + 1] - ends_[k], ends_[k]);
+    return detail::part_of(bags, first, count, ends_[k + 1] - ends_[k], ends_[k]);
   }
 
  private:
