@@ -20,9 +20,6 @@ struct Shape {
   int tables = 1;
   double skew = 0;
   bool one_hot = true;  ///< bags of one come without offsets
-  /// an update is told which rows each table has, so that small ones' entries are counted and not
-  /// sorted
-  bool names_rows = false;
   /// rows and their states lie in page-locked memory of the host, and travel over the bus
   Tier tier = Tier::device;
 };
@@ -128,10 +125,7 @@ void update(benchmark::State& state, Shape s) {
           [&](std::size_t input) {
             const auto groups = groups_of<op::GradientGroup<std::int32_t>>(
                 s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-                  const op::RowRange table =
-                      s.names_rows ? op::RowRange{t * s.rows, (t + 1) * s.rows} : op::RowRange{};
-                  return op::GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride,
-                                                         table};
+                  return op::GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride};
                 });
             op::run<op::Update<float, std::int32_t, Width, O>>(
                 backend, {arena.template state<float, O>({}, 1), optimizer.at(0.01f, 1), groups});
@@ -268,18 +262,16 @@ int main(int argc, char** argv) {
   cases("update/rowwise adagrad/width:128", update<128, RowWiseAdagrad>);
   cases("update/rowwise adagrad/width:16", update<16, RowWiseAdagrad>);
   for (const std::int64_t rows : {10, 1000, 10'000})
-    for (const std::int64_t bag : {1, 10})
-      for (const bool counted : {false, true}) {
-        const Shape s = sized({.rows = rows,
-                               .bags = 65536,
-                               .bag = bag,
-                               .tables = 26 / static_cast<int>(bag),
-                               .skew = 1.05,
-                               .names_rows = counted});
-        add(fmt::format("update/rowwise adagrad/width:16/{} tables of {}/bag:{}/{}", s.tables, rows,
-                        bag, counted ? "counted" : "sorted"),
-            [=](benchmark::State& state) { update<16, RowWiseAdagrad>(state, s); });
-      }
+    for (const std::int64_t bag : {1, 10}) {
+      const Shape s = sized({.rows = rows,
+                             .bags = 65536,
+                             .bag = bag,
+                             .tables = 26 / static_cast<int>(bag),
+                             .skew = 1.05});
+      add(fmt::format("update/rowwise adagrad/width:16/{} tables of {}/bag:{}", s.tables, rows,
+                      bag),
+          [=](benchmark::State& state) { update<16, RowWiseAdagrad>(state, s); });
+    }
   for (const double skew : {0.0, 1.05}) {
     const Shape s = sized({.bags = 1 << 18, .skew = skew, .tier = Tier::host});
     const char* const ids = skew == 0 ? "uniform" : "zipf:1.05";

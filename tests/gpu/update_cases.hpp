@@ -53,10 +53,6 @@ void check_kinds(int padding) {
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
   for (HostGroup<Id>& group : groups) group.bags.weights.clear();  // and without weights at all
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
-  // and as two small tables
-  for (HostGroup<Id>& group : groups)
-    group.rows = {group.bags.row_bias, group.bags.row_bias + rows / 2};
-  check_update<T, Id, Width>(groups, rows, Keep{}, true);
 }
 
 /// Bags of a table that has the arena's rows [begin, begin + rows); a tenth of the ids were taken
@@ -72,11 +68,11 @@ HostGroup<Id> group_of_table(Random& random, std::int64_t begin, std::int64_t ro
   return group;
 }
 
-/// A table of many rows, one of 700 whose groups are not neighbours, one of ten with more groups
-/// than one launch takes, and one with as many rows as are counted.
+/// Tables of 20,000 and 11,264 rows, one of 700 whose groups are not neighbours, one of ten with more
+/// groups than one launch takes.
 template <class Id>
 std::vector<HostGroup<Id>> groups_of_tables(Coefficients c) {
-  constexpr std::int64_t most = gpu::SmallTables<Id>::most_rows;
+  constexpr std::int64_t most = 11'264;
   Random random(21);
   std::vector<HostGroup<Id>> groups;
   groups.push_back(group_of_table<Id>(random, 300, 700, 14'000, 1, c));
@@ -89,7 +85,7 @@ std::vector<HostGroup<Id>> groups_of_tables(Coefficients c) {
   groups.push_back(group_of_table<Id>(random, 300, 700, 70, 40, c));
   return groups;
 }
-constexpr std::int64_t rows_of_tables = 21'000 + gpu::SmallTables<std::int32_t>::most_rows + 10;
+constexpr std::int64_t rows_of_tables = 21'000 + 11'264 + 10;
 
 /// One-hot bags in which row r occurs lengths[r] times, shuffled.
 std::vector<HostGroup<std::int32_t>> groups_of_lengths(const std::vector<int>& lengths, int width) {
@@ -144,17 +140,11 @@ TEST_CASE("update: a row with more entries than two levels of the tree hold") {
   check_update<float, std::int32_t, 2>(groups_of_lengths({5, 33'000, 7, 40}, 2), 10, Keep{}, true);
 }
 
-TEST_CASE("update: entries of small tables are counted, those of others sorted") {
+TEST_CASE("update: popular rows of small tables beside rows of large ones") {
   check_update<float, std::int32_t, 2>(groups_of_tables<std::int32_t>(Coefficients::none),
                                        rows_of_tables, Keep{}, true);
   check_update<float, std::int64_t, 2>(groups_of_tables<std::int64_t>(Coefficients::weights),
                                        rows_of_tables, Keep{}, true);
-  std::vector<HostGroup<std::int32_t>> groups =
-      groups_of_tables<std::int32_t>(Coefficients::bag_scale);
-  // small ones alone
-  std::erase_if(groups,
-                [](const HostGroup<std::int32_t>& group) { return group.rows.begin == 1000; });
-  check_update<float, std::int32_t, 2>(groups, rows_of_tables, Keep{}, true);
 }
 
 TEST_CASE("update: groups that name other rows, but share some") {
@@ -216,7 +206,7 @@ TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   op::run<op::Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
 }
 
-TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its memory") {
+TEST_CASE("update: smaller batches leave a captured one its memory") {
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   Random random(9);
@@ -232,7 +222,7 @@ TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its m
   };
   step(other, captured);
   const Graph graph(stream, [&] { step(arena, captured); });
-  for (const std::int64_t bags : {14'000, 9'000, 3'000}) {  // counted, sorted, sorted
+  for (const std::int64_t bags : {14'000, 3'000}) {
     const std::vector<HostGroup<std::int32_t>> fewer{
         group_of_table<std::int32_t>(random, 0, rows, bags, 1, Coefficients::none)};
     const GroupsOnDevice<std::int32_t> groups(backend, fewer);
@@ -253,21 +243,18 @@ TEST_CASE("update: a backend that updated before; ids that were all taken out ch
   for (HostGroup<std::int32_t>& group : none)
     std::fill(group.bags.ids.begin(), group.bags.ids.end(), -1);
   const HostArena<float, Sgd> before(random, 30, 2);
-  for (const bool small : {true, false}) {
-    for (std::size_t g = 0; g < 2 && !small; ++g) groups[g].rows = none[g].rows = {};
-    in_every_order([&] {
-      const Cuda backend;
-      const ArenaOnDevice<float, Sgd> arena(backend, before, 30, 2);
-      const GroupsOnDevice<std::int32_t> sources(backend, groups), empty(backend, none);
-      op::run<op::Update<float, std::int32_t, 2, Sgd>>(
-          backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
-      const std::vector<float> after = arena.read().weights;
-      CHECK((after != before.weights));
-      op::run<op::Update<float, std::int32_t, 2, Sgd>>(
-          backend, {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
-      CHECK((arena.read().weights == after));
-    });
-  }
+  in_every_order([&] {
+    const Cuda backend;
+    const ArenaOnDevice<float, Sgd> arena(backend, before, 30, 2);
+    const GroupsOnDevice<std::int32_t> sources(backend, groups), empty(backend, none);
+    op::run<op::Update<float, std::int32_t, 2, Sgd>>(
+        backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+    const std::vector<float> after = arena.read().weights;
+    CHECK((after != before.weights));
+    op::run<op::Update<float, std::int32_t, 2, Sgd>>(
+        backend, {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
+    CHECK((arena.read().weights == after));
+  });
 }
 
 TEST_CASE("update: entries behind a group's bound have no gradient") {
@@ -282,17 +269,15 @@ TEST_CASE("update: entries behind a group's bound have no gradient") {
   const HostArena<float, Keep> before(random, 20, 2);
   HostArena<float, Keep> expected = before;
   update_plainly(expected, 2, Keep::Step{}, merge_plainly(cut, 2));
-  for (const bool small : {true, false})
-    in_every_order([&] {
-      const Cuda backend;
-      const ArenaOnDevice<float, Keep> arena(backend, before, 20, 2);
-      const GroupsOnDevice<std::int32_t> sources(backend, whole);
-      std::vector<op::GradientGroup<std::int32_t>> groups = sources.views();
-      groups[0].bags.entry_bound = bound;
-      if (!small) groups[0].rows = {};
-      op::run<op::Update<float, std::int32_t, 2, Keep>>(backend, {arena.view(), {}, groups});
-      CHECK((arena.read().weights == expected.weights));
-    });
+  in_every_order([&] {
+    const Cuda backend;
+    const ArenaOnDevice<float, Keep> arena(backend, before, 20, 2);
+    const GroupsOnDevice<std::int32_t> sources(backend, whole);
+    std::vector<op::GradientGroup<std::int32_t>> groups = sources.views();
+    groups[0].bags.entry_bound = bound;
+    op::run<op::Update<float, std::int32_t, 2, Keep>>(backend, {arena.view(), {}, groups});
+    CHECK((arena.read().weights == expected.weights));
+  });
 }
 
 namespace {

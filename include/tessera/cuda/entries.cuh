@@ -4,7 +4,6 @@
 
 #include <tessera/cuda/groups.cuh>
 #include <tessera/cuda/row_lanes.cuh>
-#include <tessera/cuda/small_tables.cuh>
 #include <tessera/cuda/sort.cuh>
 #include <tessera/cuda/sorted_entries.cuh>
 #include <tessera/op/update.hpp>
@@ -89,9 +88,8 @@ struct PlacedEntries {
   bool in_second_half = false;  ///< of the memory
 };
 
-/// Rows, then payloads; and as much again to sort both into, where small tables are counted after
-/// it. All memory grows with the number of places alone, however it is divided: a captured graph's
-/// stays where it is as long as no larger batch comes.
+/// Rows, then payloads; and as much again to sort both into. All memory grows with the number of
+/// places alone: a captured graph's stays where it is as long as no larger batch comes.
 template <class Payload>
 struct EntryMemory {
   std::int64_t row_bytes = 0, half = 0;
@@ -109,13 +107,11 @@ struct EntryMemory {
   }
 };
 
-/// Lists the entries of all groups and sorts them by row, in `memory_of(bytes)`. Those of small
-/// tables stand behind the others, or among them where rows must be `ascending`.
+/// Lists the entries of all groups and sorts them by row, in `memory_of(bytes)`.
 template <class Payload, IdType Id, class MemoryOf>
 PlacedEntries<Payload> place_entries(const Cuda& backend,
                                      std::span<const op::GradientGroup<Id>> groups,
-                                     std::int64_t arena_rows, bool ascending,
-                                     const MemoryOf& memory_of) {
+                                     std::int64_t arena_rows, const MemoryOf& memory_of) {
   require(arena_rows < no_row,
           "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows",
           arena_rows);
@@ -126,47 +122,33 @@ PlacedEntries<Payload> place_entries(const Cuda& backend,
     listed.push_back({group, bags, 0});
     bags += group.bags.bags;
   }
-  if (listed.empty()) return {};
-
-  const SmallTables<Id> small(listed, ascending);
-  std::size_t others = 0;
-  for (std::size_t g = 0; g < listed.size(); ++g)
-    if (!small.has(g)) listed[others++] = listed[g];
-  listed.resize(others);
-  const std::int64_t to_sort = line_up<Id>(listed), places = to_sort + small.places();
+  const std::int64_t places = line_up<Id>(listed);
   require(places <= INT32_MAX && bags <= INT32_MAX,
           "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", places, bags);
   if (places == 0) return {};
 
-  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))),
-            all = static_cast<int>(places);
-  backend.scratch(ScratchSlot::cub, std::max(sort_bytes<Payload>(backend, all, bits),
-                                             sum_bytes<std::uint32_t>(backend, all)));
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows)));
   const EntryMemory<Payload> parts(places);
   void* const memory = memory_of(static_cast<std::size_t>(2 * parts.half));
   SortBuffers<Payload> entries{parts.rows(memory, false), parts.payloads(memory, false),
                                parts.rows(memory, true), parts.payloads(memory, true)};
-  if (to_sort > 0) {
-    // Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would tell of
-    // reads of unwritten memory.
-    const auto clear = [&](auto* array) {
-      check(cudaMemsetAsync(array, 0xff, static_cast<std::size_t>(to_sort) * sizeof(*array),
-                            backend.stream()),
-            "clearing entries");
-    };
-    if (std::any_of(listed.begin(), listed.end(), [](const EntryGroup<Id>& group) {
-          return group.source.bags.offsets != nullptr;
-        }))
-      clear(entries.keys), clear(entries.values);
-    launch_by_group<EntryGroup<Id>>(
-        backend, "list_entries", entry_threads, listed,
-        [](const EntryGroup<Id>& group) {
-          return ceil_divide(group.source.bags.bags, entry_threads);
-        },
-        list_entries<Id, Payload>, entries.keys, entries.values);
-    entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits);
-  }
-  small.place(backend, entries.keys + to_sort, entries.values + to_sort, entries.other_keys);
+  // Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would tell of
+  // reads of unwritten memory.
+  const auto clear = [&](auto* array) {
+    check(cudaMemsetAsync(array, 0xff, static_cast<std::size_t>(places) * sizeof(*array),
+                          backend.stream()),
+          "clearing entries");
+  };
+  if (std::any_of(listed.begin(), listed.end(),
+                  [](const EntryGroup<Id>& group) { return group.source.bags.offsets != nullptr; }))
+    clear(entries.keys), clear(entries.values);
+  launch_by_group<EntryGroup<Id>>(
+      backend, "list_entries", entry_threads, listed,
+      [](const EntryGroup<Id>& group) {
+        return ceil_divide(group.source.bags.bags, entry_threads);
+      },
+      list_entries<Id, Payload>, entries.keys, entries.values);
+  entries = sort_pairs<Payload>(backend, entries, static_cast<int>(places), bits);
   return {entries.keys, entries.values, places, bags, entries.keys != parts.rows(memory, false)};
 }
 
@@ -206,11 +188,11 @@ SortedEntries<Payload> with_gradients(const Cuda& backend, const PlacedEntries<P
 template <class Payload, IdType Id>
 SortedEntries<Payload> sort_entries(const Cuda& backend,
                                     std::span<const op::GradientGroup<Id>> groups,
-                                    std::int64_t arena_rows, bool ascending = false) {
+                                    std::int64_t arena_rows) {
   return with_gradients(
       backend,
       place_entries<Payload>(
-          backend, groups, arena_rows, ascending,
+          backend, groups, arena_rows,
           [&](std::size_t bytes) { return backend.scratch(ScratchSlot::entries, bytes); }),
       groups);
 }

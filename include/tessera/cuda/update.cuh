@@ -61,7 +61,7 @@ struct op::Kernel<op::SortEntries<Id>, Cuda> {
   static void sort(const Cuda& backend, const typename op::SortEntries<Id>::Parameters& p) {
     void* memory = nullptr;
     const gpu::PlacedEntries<Payload> placed = gpu::place_entries<Payload>(
-        backend, p.groups, p.arena_rows, false,
+        backend, p.groups, p.arena_rows,
         [&](std::size_t bytes) { return memory = p.room->make(bytes); });
     *p.sorted = {memory, placed.places, placed.bags, placed.in_second_half};
   }
@@ -149,10 +149,9 @@ struct op::Kernel<op::Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename op::Merge<Id, Width>::Parameters& p) {
     p.merged->count = 0;
     if (gpu::any_weights(p.groups))
-      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows, true),
-            p);
+      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows), p);
     else
-      merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows, true), p);
+      merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows), p);
   }
 
  private:
