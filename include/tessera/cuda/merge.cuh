@@ -209,11 +209,14 @@ __global__ void __launch_bounds__(merge_threads)
 /// One step up the tree: sums up to 32 sums of `unit` entries each, and finishes the rows that end
 /// there. A warp looks through 32 windows for rows that have more than `unit` entries.
 template <class Sink, class Payload>
-__global__ void __launch_bounds__(merge_threads)
+__global__ void __launch_bounds__(merge_threads, 2)
     merge_partials(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial,
                    const std::uint32_t unit) {
   using Lanes = typename Sink::Lanes;
-  constexpr int flight = Lanes::pieces == 1 ? 2 : 1;
+  // few warps have a row to add: each must have many loads on their way
+  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats > 16       ? 1
+                                                                 : 32 / floats > 8 ? 8
+                                                                                   : 32 / floats;
   constexpr unsigned full = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / Lanes::lanes,
             row_lane = lane % Lanes::lanes;
