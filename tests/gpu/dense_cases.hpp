@@ -180,14 +180,19 @@ TEST_CASE(
     "ones; in float and in bfloat16") {
   struct Case {
     bool last_relu, epilogues, bfloat16;
+    std::vector<std::int64_t> sizes{13, 40, 7, 3};
   };
   for (const Case& c :
        {Case{false, false, false}, Case{true, false, false}, Case{true, true, false},
-        Case{false, false, true}, Case{true, false, true}, Case{true, true, true}}) {
+        Case{false, false, true, {13, 40, 8, 3}}, Case{true, false, true, {13, 40, 8, 3}},
+        Case{true, true, true, {13, 40, 8, 3}}, Case{false, false, false, {13, 40, 1}},
+        Case{false, true, true, {13, 40, 1}}, Case{true, false, true, {13, 1}}}) {
     const bool last_relu = c.last_relu, epilogues = c.epilogues, bfloat16 = c.bfloat16;
     CAPTURE(last_relu);
     CAPTURE(bfloat16);
-    const std::vector<std::int64_t> sizes{13, 40, 7, 3};
+    const std::vector<std::int64_t>& sizes = c.sizes;
+    const std::int64_t outputs = sizes.back();
+    CAPTURE(outputs);
     constexpr std::int64_t batch = 700, padding = 5;
     const Cuda backend;
     Mlp<Cuda> mlp(backend, sizes,
@@ -197,12 +202,13 @@ TEST_CASE(
     DenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const std::vector<float> x = random_elements<float>(random, batch * 13),
-                             dy = random_elements<float>(random, batch * (3 + padding));
+                             dy = random_elements<float>(random, batch * (outputs + padding));
     const OnGpu<float> device_x(backend, x), device_dy(backend, dy),
         dx(backend, std::vector<float>(batch * (13 + padding), -7.0f)),
-        y(backend, std::vector<float>(batch * (3 + padding), -7.0f));
-    mlp.forward({device_x.data(), batch, 13}, {y.data(), batch, 3, 3 + padding});
-    mlp.backward({device_dy.data(), batch, 3, 3 + padding}, {dx.data(), batch, 13, 13 + padding});
+        y(backend, std::vector<float>(batch * (outputs + padding), -7.0f));
+    mlp.forward({device_x.data(), batch, 13}, {y.data(), batch, outputs, outputs + padding});
+    mlp.backward({device_dy.data(), batch, outputs, outputs + padding},
+                 {dx.data(), batch, 13, 13 + padding});
 
     std::vector<float> values(static_cast<std::size_t>(parameters.size())),
         gradients(values.size());
@@ -213,20 +219,21 @@ TEST_CASE(
     plain.forward(doubles(x), batch);
     std::vector<double> plain_dy;
     for (std::int64_t s = 0; s < batch; ++s)
-      for (int o = 0; o < 3; ++o)
-        plain_dy.push_back(dy[static_cast<std::size_t>(s * (3 + padding) + o)]);
+      for (std::int64_t o = 0; o < outputs; ++o)
+        plain_dy.push_back(dy[static_cast<std::size_t>(s * (outputs + padding) + o)]);
     const std::vector<double> plain_dx = plain.backward(plain_dy, batch);
     // A sum that is added up in another order is now and then rounded to the other neighbour of 8
     // bits.
     const double tolerance = bfloat16 ? 4e-3 : 1e-4;
-    CHECK(nearly(columns(y.read(), 3, 3 + padding), plain.states.back(), tolerance));
+    CHECK(nearly(columns(y.read(), outputs, outputs + padding), plain.states.back(), tolerance));
     CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx, tolerance));
     CHECK(nearly(gradients, plain.gradients, tolerance));
     if (!bfloat16) continue;
     PlainMlp exact{sizes, last_relu, doubles(values), {}, {}};
     exact.forward(doubles(x), batch);
-    CHECK_FALSE(nearly(columns(y.read(), 3, 3 + padding), exact.states.back(), tolerance));
-    CHECK(nearly(columns(y.read(), 3, 3 + padding), exact.states.back(), 0.1));
+    CHECK_FALSE(
+        nearly(columns(y.read(), outputs, outputs + padding), exact.states.back(), tolerance));
+    CHECK(nearly(columns(y.read(), outputs, outputs + padding), exact.states.back(), 0.1));
   }
 }
 

@@ -11,12 +11,14 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 namespace tessera::inline v0::gpu {
 
 inline constexpr int dense_threads = 256;
-inline constexpr int sum_rows = 512;  ///< of a column, by one block
+inline constexpr int sum_rows = 128;        ///< of a column, by one block
+inline constexpr int chunk_threads = 1024;  ///< that add what blocks have summed
 inline constexpr int sum_columns = 32;
 
 /// Neighbouring elements of a row that a thread loads or stores at once.
@@ -41,16 +43,85 @@ bool rows_of(const MatrixView<T>& matrix) {
 
 inline constexpr int dense_vector = 8;  ///< elements of a thread where rows allow it
 
-/// A block takes 32 N columns of up to 512 rows: 8 threads a column, each every eighth row; then
-/// these 8 sums in order, which does not depend on N. The gradient is zeroed where the activation,
-/// if there is one, is not positive. `masked` may be `gradient`: a thread loads rows_in_flight rows
-/// before it stores the first.
-template <Element G, Element A, Element M, int N>
+/// Rows of a gradient: zero where the activation, if there is one, is not positive. `masked`, where
+/// there is one, may be `gradient`.
+template <Element G, Element A, Element M>
+struct MaskedRows {
+  MatrixView<const G> gradient;
+  MatrixView<const A> activation;
+  MatrixView<M> masked;
+
+  template <int N>
+  struct Loaded {
+    Elements<G, N> gradient;
+    Elements<A, N> activation;
+  };
+  static constexpr int bytes = sizeof(G);  ///< of an element that is loaded
+  __device__ std::int64_t rows() const { return gradient.rows; }
+  __device__ std::int64_t columns() const { return gradient.columns; }
+  template <int N>
+  __device__ void load(Loaded<N>& to, std::int64_t row, std::int64_t column) const {
+    to.gradient = Elements<G, N>::at(gradient, row, column);
+    if (activation.data != nullptr) to.activation = Elements<A, N>::at(activation, row, column);
+  }
+  template <int N>
+  __device__ void add(const Loaded<N>& from, std::int64_t row, std::int64_t column,
+                      float (&sum)[N]) const {
+    Elements<M, N> kept;
+    for (int i = 0; i < N; ++i) {
+      const bool keeps = activation.data == nullptr || to_float(from.activation.value[i]) > 0.0f;
+      const float value = keeps ? to_float(from.gradient.value[i]) : 0.0f;
+      kept.value[i] = from_float<M>(value);
+      sum[i] += value;
+    }
+    if (masked.data != nullptr) *reinterpret_cast<Elements<M, N>*>(&masked(row, column)) = kept;
+  }
+};
+
+/// The inputs of a layer with one output, times its gradient; `of_inputs`, where there is one, is
+/// the gradient times the weights. Products of such shapes take cuBLASLt several times as long as
+/// memory does.
+template <Element T, Element D>
+struct OneOutputRows {
+  MatrixView<const T> inputs;
+  MatrixView<const T> gradient;
+  const T* weights = nullptr;
+  MatrixView<D> of_inputs;
+
+  template <int N>
+  struct Loaded {
+    Elements<T, N> input;
+    float gradient;
+  };
+  static constexpr int bytes = sizeof(T);
+  __device__ std::int64_t rows() const { return inputs.rows; }
+  __device__ std::int64_t columns() const { return inputs.columns; }
+  template <int N>
+  __device__ void load(Loaded<N>& to, std::int64_t row, std::int64_t column) const {
+    to.input = Elements<T, N>::at(inputs, row, column);
+    to.gradient = to_float(gradient(row, 0));
+  }
+  template <int N>
+  __device__ void add(const Loaded<N>& from, std::int64_t row, std::int64_t column,
+                      float (&sum)[N]) const {
+    Elements<D, N> below;
+    for (int i = 0; i < N; ++i) {
+      sum[i] = fmaf(from.gradient, to_float(from.input.value[i]), sum[i]);
+      below.value[i] = from_float<D>(from.gradient * to_float(weights[column + i]));
+    }
+    if (of_inputs.data != nullptr)
+      *reinterpret_cast<Elements<D, N>*>(&of_inputs(row, column)) = below;
+  }
+};
+
+/// A block takes 32 N columns of up to 128 rows: 8 threads a column, each every eighth row; then
+/// these 8 sums in order, which does not depend on N. A thread loads rows_in_flight rows before it
+/// stores the first.
+template <class Rows, int N>
 __global__ void __launch_bounds__(dense_threads)
-    mask_and_sum_rows(const MatrixView<const G> gradient, const MatrixView<const A> activation,
-                      const MatrixView<M> masked, float* partial, const int column_blocks) {
+    add_rows(const Rows rows, float* partial, const int column_blocks) {
   constexpr int rows_at_once = dense_threads / sum_columns,
-                rows_in_flight = N == 1 ? 4 : 64 / (N * static_cast<int>(sizeof(G)));
+                rows_in_flight = N == 1 ? 4 : 64 / (N * Rows::bytes);
   auto& sums = block_shared<float[rows_at_once][sum_columns * N]>();
   const std::int64_t chunk = blockIdx.x / column_blocks,
                      column = (static_cast<std::int64_t>(blockIdx.x % column_blocks) * sum_columns +
@@ -59,30 +130,17 @@ __global__ void __launch_bounds__(dense_threads)
   const int first = static_cast<int>(threadIdx.x) / sum_columns,
             lane = static_cast<int>(threadIdx.x) % sum_columns;
   const std::int64_t end =
-      (chunk + 1) * sum_rows < gradient.rows ? (chunk + 1) * sum_rows : gradient.rows;
+      (chunk + 1) * sum_rows < rows.rows() ? (chunk + 1) * sum_rows : rows.rows();
   float sum[N] = {};
-  if (column < gradient.columns)
+  if (column < rows.columns())
     for (std::int64_t row = chunk * sum_rows + first; row < end;
          row += rows_at_once * rows_in_flight) {
-      Elements<G, N> g[rows_in_flight];
-      Elements<A, N> a[rows_in_flight];
+      typename Rows::template Loaded<N> loaded[rows_in_flight];
       for (int r = 0; r < rows_in_flight; ++r)
-        if (row + r * rows_at_once < end) {
-          g[r] = Elements<G, N>::at(gradient, row + r * rows_at_once, column);
-          if (activation.data != nullptr)
-            a[r] = Elements<A, N>::at(activation, row + r * rows_at_once, column);
-        }
+        if (row + r * rows_at_once < end) rows.load(loaded[r], row + r * rows_at_once, column);
       for (int r = 0; r < rows_in_flight; ++r) {
         if (row + r * rows_at_once >= end) break;
-        Elements<M, N> kept;
-        for (int i = 0; i < N; ++i) {
-          const bool keeps = activation.data == nullptr || to_float(a[r].value[i]) > 0.0f;
-          const float value = keeps ? to_float(g[r].value[i]) : 0.0f;
-          kept.value[i] = from_float<M>(value);
-          sum[i] += value;
-        }
-        if (masked.data != nullptr)
-          *reinterpret_cast<Elements<M, N>*>(&masked(row + r * rows_at_once, column)) = kept;
+        rows.add(loaded[r], row + r * rows_at_once, column, sum);
       }
     }
   if (partial == nullptr) return;
@@ -93,20 +151,20 @@ __global__ void __launch_bounds__(dense_threads)
         (static_cast<std::int64_t>(blockIdx.x % column_blocks) * sum_columns + i % sum_columns) *
             N +
         i / sum_columns;
-    if (to >= gradient.columns) continue;
+    if (to >= rows.columns()) continue;
     float total = sums[0][i];
     for (int r = 1; r < rows_at_once; ++r) total += sums[r][i];
-    partial[chunk * gradient.columns + to] = total;
+    partial[chunk * rows.columns() + to] = total;
   }
 }
 
-/// A block takes 32 columns: 8 threads a column, each every eighth chunk; then these 8 sums in
+/// A block takes 32 columns: 32 threads a column, each every 32nd chunk; then these 32 sums in
 /// order.
 template <int = 0>
-__global__ void __launch_bounds__(dense_threads)
+__global__ void __launch_bounds__(chunk_threads)
     sum_chunks(const float* partial, const std::int64_t chunks, const std::int64_t columns,
                float* sums) {
-  constexpr int chunks_at_once = dense_threads / sum_columns;
+  constexpr int chunks_at_once = chunk_threads / sum_columns;
   auto& parts = block_shared<float[chunks_at_once][sum_columns]>();
   const int lane = static_cast<int>(threadIdx.x) % sum_columns,
             first = static_cast<int>(threadIdx.x) / sum_columns;
@@ -124,31 +182,51 @@ __global__ void __launch_bounds__(dense_threads)
 
 inline void add_chunks(const Cuda& backend, const float* partial, std::int64_t chunks,
                        std::int64_t columns, float* sums) {
-  backend.launch("sum_chunks", ceil_divide(columns, sum_columns), dense_threads, sum_chunks<>,
+  backend.launch("sum_chunks", ceil_divide(columns, sum_columns), chunk_threads, sum_chunks<>,
                  partial, chunks, columns, sums);
 }
 
-/// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it
-/// is empty), else 0; `sums` (or nothing) = its column sums, always added in the same order.
-template <Element G, Element A, Element M>
-void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
-                  MatrixView<M> masked, float* sums) {
-  const std::int64_t chunks = ceil_divide(gradient.rows, sum_rows);
-  auto* partial = sums == nullptr ? nullptr
-                                  : backend.scratch_for<float>(ScratchSlot::column_sums,
-                                                               chunks * gradient.columns);
+/// `sums` (or nothing) = the column sums of what `rows` gives, always added in the same order.
+/// `vectors`: its matrices are read 8 elements at a time.
+template <class Rows>
+void sum_of_rows(const Cuda& backend, std::string_view name, const Rows& rows, bool vectors,
+                 std::int64_t count, std::int64_t columns, float* sums) {
+  const std::int64_t chunks = ceil_divide(count, sum_rows);
+  auto* partial = sums == nullptr
+                      ? nullptr
+                      : backend.scratch_for<float>(ScratchSlot::column_sums, chunks * columns);
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
-    const std::int64_t column_blocks = ceil_divide(gradient.columns, sum_columns * N);
-    backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads,
-                   mask_and_sum_rows<G, A, M, N>, gradient, activation, masked, partial,
+    const std::int64_t column_blocks = ceil_divide(columns, sum_columns * N);
+    backend.launch(name, chunks * column_blocks, dense_threads, add_rows<Rows, N>, rows, partial,
                    static_cast<int>(column_blocks));
   };
-  if (rows_of<dense_vector>(gradient) && rows_of<dense_vector>(activation) &&
-      rows_of<dense_vector>(masked))
+  if (vectors)
     launch(std::integral_constant<int, dense_vector>());
   else
     launch(std::integral_constant<int, 1>());
-  if (sums != nullptr) add_chunks(backend, partial, chunks, gradient.columns, sums);
+  if (sums != nullptr) add_chunks(backend, partial, chunks, columns, sums);
+}
+
+/// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it
+/// is empty), else 0; `sums` (or nothing) = its column sums.
+template <Element G, Element A, Element M>
+void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
+                  MatrixView<M> masked, float* sums) {
+  sum_of_rows(backend, "mask_and_sum_rows", MaskedRows<G, A, M>{gradient, activation, masked},
+              rows_of<dense_vector>(gradient) && rows_of<dense_vector>(activation) &&
+                  rows_of<dense_vector>(masked),
+              gradient.rows, gradient.columns, sums);
+}
+
+/// A layer of one output backward: gradients of its weights and, unless it is empty, of its inputs.
+template <Element T, Element D>
+void one_output_backward(const Cuda& backend, MatrixView<const T> inputs,
+                         MatrixView<const T> gradient, const T* weights, MatrixView<D> of_inputs,
+                         float* of_weights) {
+  sum_of_rows(backend, "one_output_backward",
+              OneOutputRows<T, D>{inputs, gradient, weights, of_inputs},
+              rows_of<dense_vector>(inputs) && rows_of<dense_vector>(of_inputs), inputs.rows,
+              inputs.columns, of_weights);
 }
 
 /// A thread converts up to N neighbouring elements of a row, which has `parts` such.

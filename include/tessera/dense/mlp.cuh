@@ -176,7 +176,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
                            .a_transposed = true};
     bool& summed = at(l).summed;
     // of what is narrowed here, the kernel adds the floats
-    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
+    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above> &&
+        !one_output(l)) {
       product.sum_a = true;
       summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
       product.sum_a = summed;
@@ -186,6 +187,14 @@ class Mlp<Cuda> : public detail::MlpLayers {
                         gradient<T>(l, above.rows), summed ? nullptr : sums);
     else if (sums != nullptr && !summed)
       gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
+    if (one_output(l)) {
+      const auto pass = [&](auto below) {
+        gpu::one_output_backward(backend_, in, g, weight_of<T>(l).data, below, given.data);
+      };
+      if (l > 0) at(l - 1).applied_mask = false;
+      l > 0 ? pass(gradient<T>(l - 1, above.rows)) : pass(dx);
+      return announce(ready, l);
+    }
     gemm_.run(product, g.data, in.data, sums, weights.data);
     if (weights.data != given.data) copy(weights, given);
     announce(ready, l);
@@ -220,6 +229,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
   }
   Epilogues& at(int layer) { return epilogues_[static_cast<std::size_t>(layer)]; }
   bool bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
+  bool one_output(int layer) const { return size(layer + 1) == 1; }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
 

@@ -61,7 +61,7 @@ struct CrossGradients {
   bool first = false, with_above = false;  ///< of_x0 is not read; above is added
 };
 
-/// Also the sums of of_scale's columns. A block takes 512 rows of 128 columns, a warp every eighth
+/// Also the sums of of_scale's columns. A block takes 128 rows of 128 columns, a warp every eighth
 /// row; then the warps' sums in order.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
