@@ -249,6 +249,8 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
   CHECK(gpu::rounds_of(jobs).size() == 12);
+  for (op::DecodeJob& job : jobs) job.add = false;
+  CHECK(gpu::rounds_of(jobs).size() == 1);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {

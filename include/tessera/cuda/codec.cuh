@@ -19,7 +19,7 @@ namespace gpu {
 
 /// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
 /// columns are compared by address, modulo the stride. Where columns of two jobs overlap and are
-/// not the same, every job gets a round of its own.
+/// not the same, every job gets a round of its own. Where no job adds, no element is written twice.
 inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::DecodeJob> jobs) {
   struct Columns {
     std::int64_t width = 0;
@@ -27,6 +27,8 @@ inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::Dec
   };
   std::map<std::int64_t, std::map<std::int64_t, Columns>> matrices;  // by stride, by first column
   std::vector<std::vector<op::DecodeJob>> rounds, single;
+  if (std::none_of(jobs.begin(), jobs.end(), [](const op::DecodeJob& job) { return job.add; }))
+    return {{jobs.begin(), jobs.end()}};
   for (const op::DecodeJob& job : jobs) {
     if (job.rows == 0 || job.width == 0) continue;
     const std::int64_t first = reinterpret_cast<std::intptr_t>(job.target) /

@@ -11,11 +11,22 @@
 
 namespace tessera::inline v0::gpu {
 
+/// Bytes of a launch's groups. A kernel takes 32,764 bytes of parameters, but each launch copies
+/// all of them: few where a group or two are the rule, many where groups are many and large.
+template <class Group>
+constexpr int group_bytes() {
+  if constexpr (requires { Group::launch_bytes; })
+    return Group::launch_bytes;
+  else
+    return 3900;
+}
+
 /// Groups of bags that one launch serves; they travel as a kernel parameter, so nothing is copied
 /// ahead and a captured graph keeps them. Blocks are dealt out group by group.
 template <class Group>
 struct GroupBatch {
-  static constexpr int capacity = 3900 / static_cast<int>(sizeof(Group) + sizeof(std::int64_t));
+  static constexpr int capacity =
+      group_bytes<Group>() / static_cast<int>(sizeof(Group) + sizeof(std::int64_t));
   Group groups[capacity];
   std::int64_t first_block[capacity + 1];
   int count;

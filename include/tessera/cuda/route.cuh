@@ -18,6 +18,7 @@ namespace gpu {
 /// are taken in tiles, a thread each; `first_tile` counts through all groups.
 template <IdType Id>
 struct PackGroup {
+  static constexpr int launch_bytes = 31'000;
   op::Bags<Id> bags;
   typename op::PackBags<Id>::Block block;
   std::int64_t first_tile;
@@ -124,6 +125,7 @@ inline constexpr int split_blocks = 8;  ///< blocks of rows that one pass over t
 /// `first_tile` on.
 template <IdType Id>
 struct SplitGroup {
+  static constexpr int launch_bytes = 31'000;
   op::Bags<Id> bags;
   typename op::PackBags<Id>::Block blocks[split_blocks];
   std::int64_t first_tile;
