@@ -19,10 +19,12 @@ template __global__ void copy_rows<float, std::int64_t, 16>(
     const float*, const __grid_constant__ Lookups<std::int64_t>);
 template __global__ void copy_rows<BFloat16, std::int32_t, 128>(
     const BFloat16*, const __grid_constant__ Lookups<std::int32_t>);
-template __global__ void pool_rows<float, std::int32_t, 128>(
-    const float*, int, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void pool_bags<float, std::int32_t, 128>(
+    const float*, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void pool_bags<Half, std::int64_t, 16>(
+    const Half*, const __grid_constant__ Lookups<std::int64_t>);
 template __global__ void pool_rows<float, std::int64_t, 16>(
-    const float*, int, const __grid_constant__ Lookups<std::int64_t>);
+    const float*, const __grid_constant__ Lookups<std::int64_t>);
 
 template <class T, class O>
 using Update128 = ApplyOptimizer<T, 128, O>;
@@ -45,8 +47,7 @@ template __global__ void dot_forward_16bit<Criteo, BFloat16>(const MatrixView<co
 template __global__ void dot_backward_16bit<Criteo, BFloat16>(const MatrixView<const BFloat16>,
                                                               const MatrixView<const BFloat16>,
                                                               const MatrixView<BFloat16>);
-template __global__ void mask_and_sum_rows<BFloat16, BFloat16, BFloat16, 8>(
-    const MatrixView<const BFloat16>, const MatrixView<const BFloat16>, const MatrixView<BFloat16>,
-    float*, const int);
+template __global__ void add_rows<MaskedRows<BFloat16, BFloat16, BFloat16>, 8>(
+    const MaskedRows<BFloat16, BFloat16, BFloat16>, float*, const int);
 
 }  // namespace tessera::inline v0::gpu

@@ -28,6 +28,10 @@ template <class T>
 T* in_global(T* p) {
   return p;
 }
+template <class T>
+T* as_base(T* p) {
+  return p;
+}
 
 /// Of global memory that is there: the sanitizer sees others.
 inline void prefetch_sector(const void* p) {

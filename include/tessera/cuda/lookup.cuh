@@ -64,15 +64,97 @@ __global__ void __launch_bounds__(lookup_threads)
   }
 }
 
-/// A group of lanes sums `bags_each` neighbouring bags, each in its order; rows_in_flight rows are
-/// loaded before the first is added, of the next bags, too, where bags are short. Lanes do not talk
-/// to each other.
+/// The rows of entries [begin, begin + count) in their order, `flight` loaded before the first is
+/// added; the next ids are asked for while rows are on their way. Rows that are read again come from
+/// near caches: then instructions count, and a whole flight takes an id, an address, a load and
+/// additions by row.
+template <class T, int Width, bool Weighted, class Id>
+__device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restrict__ arena,
+                                                               const op::Bags<Id>& bags,
+                                                               std::int64_t begin, int count,
+                                                               int lane) {
+  using Lanes = RowLanes<T, Width>;
+  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4    ? 8
+                                                                 : floats <= 32 ? 32 / floats
+                                                                                : 1;
+  constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
+  const T* const of_lane = as_base(arena + bags.row_bias * Width + lane * Lanes::vector);
+  const Id* const ids = as_base(bags.ids + begin);
+  const float* const weights = Weighted ? bags.weights + begin : nullptr;
+  const auto load = [&](std::uint32_t id) {
+    return load_part<T, Lanes>(of_lane + std::int64_t{id} * Width, lane);
+  };
+  const auto id_at = [&](int k) {
+    const Id id = ids[k];
+    return id < 0 ? absent : static_cast<std::uint32_t>(id);
+  };
+  std::uint32_t next[flight];
+  const auto read_ids = [&](int k) {
+    if (k + flight <= count)
+      for (int r = 0; r < flight; ++r) next[r] = id_at(k + r);
+    else
+      for (int r = 0; r < flight; ++r) next[r] = k + r < count ? id_at(k + r) : absent;
+  };
+  RowPart<Lanes> sum = zero_row<Lanes>();
+  const auto add = [&](int k, const RowPart<Lanes>& row) {
+    if constexpr (Weighted)
+      multiply_add_row(sum, weights[k], row);
+    else
+      add_row(sum, row);
+  };
+  read_ids(0);
+  for (int k = 0; k < count; k += flight) {
+    RowPart<Lanes> rows[flight];
+    bool whole = true;
+    for (int r = 0; r < flight; ++r) whole = whole && next[r] != absent;
+    if (whole) {
+      for (int r = 0; r < flight; ++r) rows[r] = load(next[r]);
+      read_ids(k + flight);
+      for (int r = 0; r < flight; ++r) add(k + r, rows[r]);
+    } else {
+      for (int r = 0; r < flight; ++r)
+        if (next[r] != absent) rows[r] = load(next[r]);
+      for (int r = 0; r < flight; ++r)
+        if (next[r] != absent) add(k + r, rows[r]);
+      read_ids(k + flight);
+    }
+  }
+  return sum;
+}
+
+/// A group of lanes sums a bag. Lanes do not talk to each other.
+template <Element T, IdType Id, int Width>
+__global__ void __launch_bounds__(lookup_threads, 3)
+    pool_bags(const T* __restrict__ arena,
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
+  using Lanes = RowLanes<T, Width>;
+  const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
+  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::Bags<Id>& bags = group.bags;
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g],
+                     bag = block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes;
+  if (bag >= bags.bags) return;
+  const std::int64_t begin = bags.begin(bag);
+  const auto count = static_cast<int>(bags.end(bag) - begin);
+  RowPart<Lanes> sum;
+  if (bags.weights != nullptr) {
+    sum = sum_bag<T, Width, true>(arena, bags, begin, count, lane);
+  } else {
+    sum = sum_bag<T, Width, false>(arena, bags, begin, count, lane);
+    if (bags.bag_scale != nullptr) scale_row(sum, bags.bag_scale[bag]);
+  }
+  store_float_row(group.output + bag * group.output_stride,
+                  rows_aligned(group.output, group.output_stride), lane, sum);
+}
+
+/// A group of lanes sums rows_in_flight neighbouring bags, each in its order; as many rows are
+/// loaded before the first is added, of the next bags, too. For short bags.
 ///
 ///     bags      0        | 1   | 2 (empty) | 3               |
 ///     rows      a b c d  | e f |           | g h i j k       |      of four in flight: a b c d, e f g h, i j k
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(lookup_threads)
-    pool_rows(const T* __restrict__ arena, const int bags_each,
+    pool_rows(const T* __restrict__ arena,
               const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
@@ -82,9 +164,9 @@ __global__ void __launch_bounds__(lookup_threads)
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
   std::int64_t bag =
-      (block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * bags_each;
+      (block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * flight;
   if (bag >= bags.bags) return;
-  const std::int64_t last = bag + bags_each < bags.bags ? bag + bags_each : bags.bags,
+  const std::int64_t last = bag + flight < bags.bags ? bag + flight : bags.bags,
                      end = bags.end(last - 1);
   std::int64_t bag_end = bags.end(bag);
   RowPart<Lanes> sum = zero_row<Lanes>();
@@ -134,13 +216,12 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Cuda> {
                         const typename op::Lookup<T, Id, Width>::Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
     constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
-    const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel,
-                           auto... arguments) {
+    const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel) {
       const auto blocks_of = [&](const op::LookupGroup<Id>& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
       gpu::launch_by_group<op::LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups,
-                                                blocks_of, kernel, p.arena, arguments...);
+                                                blocks_of, kernel, p.arena);
     };
     constexpr int flight = Lanes::rows_in_flight;
     const auto parts =
@@ -157,10 +238,10 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Cuda> {
         groups_per_block * flight, gpu::copy_rows<T, Id, Width>);
     serve(
         "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
-        groups_per_block * flight, gpu::pool_rows<T, Id, Width>, flight);
+        groups_per_block * flight, gpu::pool_rows<T, Id, Width>);
     serve(
-        "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
-        groups_per_block, gpu::pool_rows<T, Id, Width>, 1);
+        "pool_bags", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
+        groups_per_block, gpu::pool_bags<T, Id, Width>);
   }
 
   static bool is_copy(const op::Bags<Id>& bags) {

@@ -12,6 +12,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -37,6 +38,15 @@ template <class T>
 __device__ __forceinline__ T* in_global(T* p) {
   __builtin_assume(__isGlobal(p));
   return p;
+}
+
+/// The pointer, of which the compiler forgets how it was worked out: it would do so again, from the
+/// start, for every address beside it.
+template <class T>
+__device__ __forceinline__ T* as_base(T* p) {
+  std::size_t address = __cvta_generic_to_global(p);
+  asm("" : "+l"(address));
+  return static_cast<T*>(__cvta_global_to_generic(address));
 }
 
 /// Asks for the 32 bytes around p, to be in the second-level cache when they are loaded.

@@ -144,6 +144,15 @@ __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   return part;
 }
 
+/// The same of a row whose lanes know the address of their first element.
+template <class T, class Lanes>
+__device__ __forceinline__ RowPart<Lanes> load_part(const T* first, int lane) {
+  RowPart<Lanes> part = zero_row<Lanes>();
+  for (int k = 0; k < Lanes::pieces; ++k)
+    if (Lanes::has(k, lane)) load_packed(first + Lanes::column(k, 0), part.x[k]);
+  return part;
+}
+
 /// A lane's part of a row of floats that may lie at any address. Idle lanes get zeros.
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool aligned, int lane) {
