@@ -182,11 +182,10 @@ TEST_CASE(
     bool last_relu, epilogues, bfloat16;
     std::vector<std::int64_t> sizes{13, 40, 7, 3};
   };
-  for (const Case& c :
-       {Case{false, false, false}, Case{true, false, false}, Case{true, true, false},
-        Case{false, false, true, {13, 40, 8, 3}}, Case{true, false, true, {13, 40, 8, 3}},
-        Case{true, true, true, {13, 40, 8, 3}}, Case{false, false, false, {13, 40, 1}},
-        Case{false, true, true, {13, 40, 1}}, Case{true, false, true, {13, 1}}}) {
+  for (const Case& c : {Case{false, false, false}, Case{true, false, false},
+                        Case{true, true, false}, Case{false, false, true}, Case{true, false, true},
+                        Case{true, true, true}, Case{false, false, false, {13, 40, 1}},
+                        Case{false, true, true, {13, 40, 1}}, Case{true, false, true, {13, 1}}}) {
     const bool last_relu = c.last_relu, epilogues = c.epilogues, bfloat16 = c.bfloat16;
     CAPTURE(last_relu);
     CAPTURE(bfloat16);

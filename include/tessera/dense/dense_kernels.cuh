@@ -244,26 +244,26 @@ __global__ void __launch_bounds__(dense_threads)
     for (int e = 0; e < N; ++e) narrow.value[e] = from_float<T>(values.value[e]);
     *reinterpret_cast<Elements<T, N>*>(out) = narrow;
   } else {
-    for (std::int64_t e = 0; column + e < from.columns; ++e)
-      out[e] = from_float<T>(from(row, column + e));
+    for (std::int64_t e = 0; e < N && column + e < to.columns; ++e)
+      out[e] = from_float<T>(column + e < from.columns ? from(row, column + e) : 0.0f);
   }
 }
 
-/// A matrix in fewer bits, into one whose rows begin at multiples of 16 bytes. Fewer than 2^32
-/// elements.
+/// A matrix in fewer bits, into one whose rows begin at multiples of 16 bytes, and which may have
+/// more columns: zeros. Fewer than 2^32 elements.
 template <Element T>
 void narrow(const Cuda& backend, MatrixView<const float> from, MatrixView<T> to) {
-  if (from.contiguous() && to.contiguous()) {
+  if (from.contiguous() && to.contiguous() && from.columns == to.columns) {
     from = {from.data, 1, from.rows * from.columns};
     to = {to.data, 1, from.columns};
   }
-  require(from.rows * from.columns < std::int64_t{1} << 32,
-          "narrow: {} x {} elements; at most 2^32 - 1", from.rows, from.columns);
+  require(to.rows * to.columns < std::int64_t{1} << 32,
+          "narrow: {} x {} elements; at most 2^32 - 1", to.rows, to.columns);
   MatrixView<const float> first_row = from;
   first_row.columns = first_row.stride = dense_vector;
   const bool vectors = rows_of<dense_vector>(from.rows == 1 ? first_row : from);
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
-    const std::int64_t parts = ceil_divide(from.columns, N);
+    const std::int64_t parts = ceil_divide(to.columns, N);
     backend.launch("narrow_rows", ceil_divide(from.rows * parts, dense_threads), dense_threads,
                    narrow_rows<T, N>, from, to, static_cast<std::uint32_t>(parts));
   };

@@ -103,9 +103,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
     }
     if constexpr (!std::is_same_v<T, float>) {
       narrow_input_.resize(backend_, rows * stride_of<T>(input_size()));
-      gpu::narrow(
-          backend_, x_,
-          MatrixView<T>(narrow_input_.data(), rows, input_size(), stride_of<T>(input_size())));
+      const std::int64_t columns = padded<T>(input_size());
+      gpu::narrow(backend_, x_, MatrixView<T>(narrow_input_.data(), rows, columns));
     }
     copy_parameters<T>();
     for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), bias_of<T>(l));
@@ -116,8 +115,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
   void forward_layer(int l, MatrixView<Out> out, const Out* bias) {
     const MatrixView<const T> in = input<T>(l);
     gpu::GemmShape product{.rows = in.rows,
-                           .columns = size(l + 1),
-                           .inner = size(l),
+                           .columns = l + 1 < layers() ? padded<T>(size(l + 1)) : size(l + 1),
+                           .inner = padded<T>(size(l)),
                            .a_stride = in.stride,
                            .b_stride = weight_of<T>(l).stride,
                            .c_stride = out.stride,
@@ -240,6 +239,13 @@ class Mlp<Cuda> : public detail::MlpLayers {
     constexpr std::int64_t unit = 16 / static_cast<std::int64_t>(sizeof(T));
     return gpu::ceil_divide(columns, unit) * unit;
   }
+  /// Columns, or inner elements, of a product in 16 bits, with zeros behind a layer's own: where
+  /// they are no multiple of 8, cuBLASLt rounds to 16 bits once before it adds the bias, and again
+  /// after it.
+  template <class T>
+  static std::int64_t padded(std::int64_t columns) {
+    return std::is_same_v<T, float> ? columns : stride_of<T>(columns);
+  }
   template <class T>
   static bool aligned(MatrixView<T> matrix) {
     return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
@@ -270,7 +276,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
     std::int64_t sum = 0;
     for (int l = 0; l < layer; ++l)
       if (copies<T>(l))
-        sum += size(l + 1) * stride_of<T>(size(l)) +
+        sum += padded<T>(size(l + 1)) * stride_of<T>(size(l)) +
                stride_of<T>(static_cast<std::int64_t>(bias_size(l)));
     return sum;
   }
@@ -279,12 +285,16 @@ class Mlp<Cuda> : public detail::MlpLayers {
     const std::int64_t count = copy_offset<T>(layers());
     if (count == 0 || (constant_ && copied_)) return;
     copied_ = true;
-    parameter_copies_.resize(backend_, count * static_cast<std::int64_t>(sizeof(T)));
+    const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+    if (parameter_copies_.size() != bytes) {
+      parameter_copies_.resize(backend_, bytes);
+      backend_.fill_zero(parameter_copies_.data(), bytes);  // what pads rows and columns stays so
+    }
     for (int l = 0; l < layers(); ++l) {
       if (!copies<T>(l)) continue;
       const MatrixView<const float> from = weights_in(values_, l);
       const MatrixView<const T> to = weight_of<T>(l);
-      const MatrixView<T> weights(const_cast<T*>(to.data), to.rows, to.columns, to.stride);
+      const MatrixView<T> weights(const_cast<T*>(to.data), size(l + 1), to.columns, to.stride);
       if constexpr (std::is_same_v<T, float>) {
         copy(from, weights);
       } else {
@@ -302,7 +312,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
       if constexpr (std::is_same_v<T, float>) return weights_in(values_, layer);
     }
     return {reinterpret_cast<const T*>(parameter_copies_.data()) + copy_offset<T>(layer),
-            size(layer + 1), size(layer), stride_of<T>(size(layer))};
+            padded<T>(size(layer + 1)), size(layer), stride_of<T>(size(layer))};
   }
   template <class T>
   const T* bias_of(int layer) const {
