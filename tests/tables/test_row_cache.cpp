@@ -30,7 +30,9 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -58,6 +60,71 @@ TEST_CASE("the directory finds what a map finds, through many insertions and rem
     expected[row] = slot;
   }
   CHECK(expected.size() == 61);
+}
+
+TEST_CASE("the directory gives up what a list in order of use gives up, batch by batch") {
+  using Slot = detail::RowDirectory::Slot;
+  for (const std::int64_t slots : {1, 2, 90}) {
+    CAPTURE(slots);
+    detail::RowDirectory directory(slots);
+    std::map<std::int64_t, Slot> expected;  // by row
+    std::vector<Slot> order(static_cast<std::size_t>(slots));
+    std::iota(order.begin(), order.end(), 0);
+    const auto use = [&](Slot slot) {
+      std::erase(order, slot);
+      order.push_back(slot);
+    };
+    std::minstd_rand random(7);
+    std::set<Slot> before, now;
+    Slot pinned = detail::RowDirectory::none;
+    for (int batch = 0; batch < 600; ++batch) {
+      CAPTURE(batch);
+      before = std::exchange(now, {});
+      directory.begin_batch();
+      // between few rows and so many that slots run out
+      std::vector<std::int64_t> rows(random() % (batch % 5 == 0 ? 60 : 25));
+      for (std::int64_t& row : rows) row = static_cast<std::int64_t>(random() % 200) - 5;
+      std::vector<std::int64_t> missing;
+      directory.find_each(rows, [&](std::size_t i, Slot slot) {
+        const auto found = expected.find(rows[i]);
+        REQUIRE(slot == (found == expected.end() ? detail::RowDirectory::none : found->second));
+        if (slot != detail::RowDirectory::none) {
+          const bool first = now.insert(slot).second;
+          CHECK(directory.use(slot) == first);
+          if (first) use(slot);
+        } else if (rows[i] >= 0 && std::count(missing.begin(), missing.end(), rows[i]) == 0) {
+          missing.push_back(rows[i]);
+        }
+      });
+      std::vector<Slot> free;
+      for (const Slot slot : order)
+        if (slot != pinned && !before.contains(slot) && !now.contains(slot)) free.push_back(slot);
+      REQUIRE(directory.victims(slots) == free);
+      missing.resize(std::min(missing.size(), free.size()));
+      free.resize(missing.size());
+      REQUIRE(directory.victims(std::ssize(free)) == free);
+      directory.replace(free, missing);
+      for (std::size_t i = 0; i < free.size(); ++i) {
+        std::erase_if(expected, [&](const auto& entry) { return entry.second == free[i]; });
+        expected[missing[i]] = free[i];
+        now.insert(free[i]);
+        use(free[i]);
+      }
+      for (const auto& [row, slot] : expected) REQUIRE(directory.row(slot) == row);
+      if (batch % 4 == 0) {  // longer than its batch and the next keep it
+        if (pinned != detail::RowDirectory::none) directory.unpin(pinned);
+        pinned = now.empty() ? detail::RowDirectory::none : *now.begin();
+        if (pinned != detail::RowDirectory::none) directory.pin(pinned);
+      }
+      if (batch == 300) {
+        directory.clear();
+        expected.clear();
+        now.clear();
+        pinned = detail::RowDirectory::none;
+        std::sort(order.begin(), order.end());
+      }
+    }
+  }
 }
 
 TEST_CASE("victims are the oldest rows; those in use and of the batch before are none") {

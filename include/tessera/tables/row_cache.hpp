@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -141,22 +144,18 @@ class RowCache {
   void flush() {
     const std::lock_guard moving(moving_);
     refresh_locked();
-    std::vector<std::pair<std::int64_t, std::int64_t>> dirty;  // row, slot
+    Moved dirty;
     {
       const std::lock_guard lock(mutex_);
       for (Slot slot = 0; slot < directory_.slots(); ++slot)
-        if (directory_.dirty(slot)) dirty.emplace_back(directory_.row(slot), slot);
+        if (directory_.dirty(slot)) dirty.add(directory_.row(slot), slot);
     }
-    std::sort(dirty.begin(), dirty.end());
-    const Moved all(dirty);
-    for (std::size_t first = 0; first < dirty.size(); first += rows_at_once) {
-      const std::size_t count = std::min(rows_at_once, dirty.size() - first);
-      move(backend_,
-           {std::span(all.rows).subspan(first, count), std::span(all.slots).subspan(first, count)},
-           {});
+    dirty.sort();
+    for (std::size_t first = 0; first < dirty.rows.size(); first += rows_at_once) {
+      const Moves some = dirty.from(first);
+      move(backend_, some, {});
       const std::lock_guard lock(mutex_);
-      for (std::size_t i = first; i < first + count; ++i)
-        directory_.mark_clean(static_cast<Slot>(all.slots[i]));
+      for (const std::int64_t slot : some.slots) directory_.mark_clean(static_cast<Slot>(slot));
     }
     backend_.synchronize();
   }
@@ -187,6 +186,7 @@ class RowCache {
 
  private:
   static constexpr std::size_t rows_at_once = 8192;
+  static constexpr Slot first_missing = detail::RowDirectory::none - 1;
 
   /// Rows and their slots.
   struct Moves {
@@ -194,13 +194,50 @@ class RowCache {
   };
   struct Moved {
     std::vector<std::int64_t> rows, slots;
-    explicit Moved(const std::vector<std::pair<std::int64_t, std::int64_t>>& pairs) {
-      for (const auto& [row, slot] : pairs) {
-        rows.push_back(row);
-        slots.push_back(slot);
-      }
+
+    void add(std::int64_t row, Slot slot) {
+      rows.push_back(row);
+      slots.push_back(slot);
+    }
+    void clear() {
+      rows.clear();
+      slots.clear();
+    }
+    void sort() {
+      std::vector<std::pair<std::int64_t, std::int64_t>> pairs(rows.size());
+      for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = {rows[i], slots[i]};
+      std::sort(pairs.begin(), pairs.end());
+      for (std::size_t i = 0; i < pairs.size(); ++i) std::tie(rows[i], slots[i]) = pairs[i];
+    }
+    Moves from(std::size_t first) const {
+      const std::size_t count = std::min(rows_at_once, rows.size() - first);
+      return {std::span(rows).subspan(first, count), std::span(slots).subspan(first, count)};
     }
     operator Moves() const { return {rows, slots}; }  // NOLINT(google-explicit-constructor)
+  };
+
+  /// Numbers different rows in the order in which they come.
+  class Numbering {
+   public:
+    /// For at most so many rows.
+    void begin(std::size_t most) {
+      rows_.clear();
+      numbers_.assign(std::bit_ceil(2 * most), -1);
+    }
+    std::int32_t operator()(std::int64_t row) {
+      const std::size_t mask = numbers_.size() - 1;
+      std::size_t i = static_cast<std::size_t>(mix64(static_cast<std::uint64_t>(row))) & mask;
+      for (; numbers_[i] >= 0; i = (i + 1) & mask)
+        if (rows_[static_cast<std::size_t>(numbers_[i])] == row) return numbers_[i];
+      numbers_[i] = static_cast<std::int32_t>(rows_.size());
+      rows_.push_back(row);
+      return numbers_[i];
+    }
+    const std::vector<std::int64_t>& rows() const { return rows_; }
+
+   private:
+    std::vector<std::int64_t> rows_;
+    std::vector<std::int32_t> numbers_;  // by hash
   };
 
   void mark_changed(std::span<const Slot> slots) {
@@ -221,14 +258,16 @@ class RowCache {
     const auto start = std::chrono::steady_clock::now();
     const std::lock_guard moving(moving_);
     refresh_locked();
-    const std::vector<std::int64_t> missing = take_present(rows, slots, pins, what);
-    if (!missing.empty()) fetch(backend, missing, pins);
+    const std::size_t missing = take_present(rows, slots, pins, what);
+    std::vector<Slot> found;
+    if (missing != 0) found = fetch(backend, pins);
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      if (slots[i] == detail::RowDirectory::none && rows[i] >= 0)
-        slots[i] = directory_.find(rows[i]);
+    if (missing != 0)
+      for (Slot& slot : slots)
+        if (slot < detail::RowDirectory::none)
+          slot = found[static_cast<std::size_t>(first_missing - slot)];
     counters_.rows += std::ssize(pins.slots_);
-    counters_.fetched_rows += std::ssize(missing);
+    counters_.fetched_rows += static_cast<std::int64_t>(missing);
     counters_.seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -237,11 +276,13 @@ class RowCache {
   bool find_all(std::span<const std::int64_t> rows, std::span<Slot> slots, Pins& pins) {
     if (stale_.load(std::memory_order_acquire)) return false;
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      slots[i] = rows[i] < 0 ? detail::RowDirectory::none : directory_.find(rows[i]);
-      if (rows[i] >= 0 && (slots[i] == detail::RowDirectory::none || directory_.leaves(slots[i])))
-        return false;
-    }
+    bool all = true;
+    directory_.find_each(rows, [&](std::size_t i, Slot slot) {
+      slots[i] = slot;
+      if (rows[i] >= 0 && (slot == detail::RowDirectory::none || directory_.leaves(slot)))
+        all = false;
+    });
+    if (!all) return false;
     for (std::size_t i = 0; i < rows.size(); ++i)
       if (rows[i] >= 0) {
         directory_.use(slots[i]);  // work of a GPU may end after the task's pins
@@ -255,29 +296,32 @@ class RowCache {
     pins.slots_.push_back(slot);
   }
 
-  /// Pins the rows that are there; returns the others, ascending.
-  std::vector<std::int64_t> take_present(std::span<const std::int64_t> rows, std::span<Slot> slots,
-                                         Pins& pins, For what) {
+  /// Pins the rows that are there. Returns how many others there are: their slots are
+  /// first_missing, and so on downwards.
+  std::size_t take_present(std::span<const std::int64_t> rows, std::span<Slot> slots, Pins& pins,
+                           For what) {
     const std::lock_guard lock(mutex_);
     if (what == For::batch) directory_.begin_batch();
-    std::vector<std::int64_t> missing;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      slots[i] = rows[i] < 0 ? detail::RowDirectory::none : directory_.find(rows[i]);
-      if (slots[i] != detail::RowDirectory::none) {
-        if (directory_.use(slots[i]) || what == For::task) pin(slots[i], pins);
+    pins.slots_.reserve(rows.size());
+    bool any = false;
+    directory_.find_each(rows, [&](std::size_t i, Slot slot) {
+      slots[i] = slot;
+      if (slot != detail::RowDirectory::none) {
+        if (directory_.use(slot) || what == For::task) pin(slot, pins);
       } else if (rows[i] >= 0) {
-        missing.push_back(rows[i]);
+        if (!any) missing_.begin(rows.size() - i);
+        any = true;
+        slots[i] = first_missing - missing_(rows[i]);
       }
-    }
-    std::sort(missing.begin(), missing.end());
-    missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
-    return missing;
+    });
+    return any ? missing_.rows().size() : 0;
   }
 
-  /// Gives the oldest slots to rows that are not there.
-  void fetch(const Backend& backend, const std::vector<std::int64_t>& missing, Pins& pins) {
+  /// Gives the oldest slots to the rows that are not there. Returns the slots.
+  std::vector<Slot> fetch(const Backend& backend, Pins& pins) {
+    const std::vector<std::int64_t>& missing = missing_.rows();
     std::vector<Slot> victims;
-    std::vector<std::pair<std::int64_t, std::int64_t>> leaving, coming;
+    leaving_.clear();
     {
       const std::lock_guard lock(mutex_);
       victims = directory_.victims(std::ssize(missing));
@@ -288,36 +332,34 @@ class RowCache {
             "different ones: give it {} rows ({} bytes) or more, or make batches smaller",
             name_, directory_.slots(), needed, needed, needed * (format_.bytes + slot_overhead)));
       }
-      for (std::size_t i = 0; i < victims.size(); ++i) {
-        if (directory_.dirty(victims[i]))
-          leaving.emplace_back(directory_.row(victims[i]), victims[i]);
-        coming.emplace_back(missing[i], victims[i]);
-        directory_.begin_leaving(victims[i]);
+      for (const Slot slot : victims) {
+        if (directory_.dirty(slot)) leaving_.add(directory_.row(slot), slot);
+        directory_.begin_leaving(slot);
       }
     }
-    std::sort(leaving.begin(), leaving.end());
+    coming_.rows.assign(missing.begin(), missing.end());
+    coming_.slots.assign(victims.begin(), victims.end());
+    if (files_) {
+      leaving_.sort();
+      coming_.sort();
+    }
     try {
-      move(backend, Moved(leaving), Moved(coming));
+      move(backend, leaving_, coming_);
     } catch (...) {  // the victims are where they were
       const std::lock_guard lock(mutex_);
       for (const Slot slot : victims) directory_.end_leaving(slot);
       throw;
     }
     const std::lock_guard lock(mutex_);
-    for (const auto& [row, slot] : coming) {
-      const Slot to = static_cast<Slot>(slot);
-      directory_.end_leaving(to);
-      directory_.remove(to);
-      directory_.insert(to, row);
-      directory_.use(to);
-      pin(to, pins);
-    }
+    directory_.replace(victims, missing);
+    for (const Slot slot : victims) pin(slot, pins);
+    return victims;
   }
 
   void refresh_locked() {
     if (!stale_.load(std::memory_order_acquire)) return;
     if (files_) files_->write_views();
-    std::vector<std::pair<std::int64_t, std::int64_t>> pinned;
+    Moved pinned;
     {
       const std::lock_guard lock(mutex_);
       for (Slot slot = 0; slot < directory_.slots(); ++slot) {
@@ -325,30 +367,33 @@ class RowCache {
         if (directory_.pins(slot) == 0)
           directory_.remove(slot);
         else
-          pinned.emplace_back(directory_.row(slot), slot);
+          pinned.add(directory_.row(slot), slot);
       }
     }
-    std::sort(pinned.begin(), pinned.end());
-    const Moved all(pinned);
-    for (std::size_t first = 0; first < pinned.size(); first += rows_at_once) {
-      const std::size_t count = std::min(rows_at_once, pinned.size() - first);
-      move(backend_, {},
-           {std::span(all.rows).subspan(first, count), std::span(all.slots).subspan(first, count)});
-    }
+    pinned.sort();
+    for (std::size_t first = 0; first < pinned.rows.size(); first += rows_at_once)
+      move(backend_, {}, pinned.from(first));
     backend_.synchronize();
     stale_.store(false, std::memory_order_release);
   }
 
-  /// First rows of slots go back, then others come; each list ascending by row. Where it throws, no
-  /// slot has changed.
+  /// First rows of slots go back, then others come; from and to files each list ascending by row.
+  /// Where it throws, no slot has changed.
   void move(const Backend& backend, const Moves& back, const Moves& in) {
-    const std::int64_t* const back_slots = upload(backend, back_slots_, back.slots);
-    const std::int64_t* const in_slots = upload(backend, in_slots_, in.slots);
-    const std::int64_t* const in_rows = upload(backend, in_rows_, in.rows);
+    const std::span<const std::int64_t> parts[]{back.rows, back.slots, in.rows, in.slots};
+    std::size_t numbers = 0;
+    for (const auto& part : parts) numbers += part.size();
+    std::int64_t* const lists = lists_.resize(backend, numbers).data();
+    std::int64_t* to = host_lists_.resize(backend, numbers).data();
+    for (const auto& part : parts) to = std::copy(part.begin(), part.end(), to);
+    if (numbers != 0) backend.copy(lists, host_lists_.data(), numbers * sizeof(std::int64_t));
+    const std::int64_t *const back_rows = lists, *const back_slots = back_rows + back.rows.size(),
+                              *const in_rows = back_slots + back.rows.size(),
+                              *const in_slots = in_rows + in.rows.size();
     if (files_)
       move_files(backend, back, in, back_slots, in_slots);
     else
-      move_memory(backend, back, in, back_slots, in_slots, in_rows);
+      move_memory(backend, back, in, back_rows, back_slots, in_rows, in_slots);
     run_copy(backend,
              {{reinterpret_cast<const std::byte*>(in_rows), sizeof(std::int64_t), nullptr},
               {reinterpret_cast<std::byte*>(table_rows_.data()), sizeof(std::int64_t), in_slots},
@@ -398,9 +443,8 @@ class RowCache {
   }
 
   void move_memory(const Backend& backend, const Moves& back, const Moves& in,
-                   const std::int64_t* back_slots, const std::int64_t* in_slots,
-                   const std::int64_t* in_rows) {
-    const std::int64_t* const back_rows = upload(backend, back_rows_, back.rows);
+                   const std::int64_t* back_rows, const std::int64_t* back_slots,
+                   const std::int64_t* in_rows, const std::int64_t* in_slots) {
     for (std::size_t f = 0; f < slot_data_.size(); ++f) {
       const std::int64_t bytes = format_.fields[f].bytes;
       run_copy(backend, {{slot_data_[f], bytes, back_slots},
@@ -417,12 +461,6 @@ class RowCache {
   static void run_copy(const Backend& backend, const op::CopyRows::Parameters& parameters) {
     if (parameters.count != 0) op::run<op::CopyRows>(backend, parameters);
   }
-  static const std::int64_t* upload(const Backend& backend, Buffer<std::int64_t, Backend>& to,
-                                    std::span<const std::int64_t> from) {
-    std::int64_t* const memory = to.resize(backend, from.size()).data();
-    if (!from.empty()) backend.copy(memory, from.data(), from.size_bytes());
-    return memory;
-  }
 
   Backend backend_;
   detail::RecordFormat format_;
@@ -432,7 +470,9 @@ class RowCache {
 
   /// Held by who moves rows, with what follows; never waited for under the other.
   mutable std::mutex moving_;
-  Buffer<std::int64_t, Backend> table_rows_, back_rows_, back_slots_, in_rows_, in_slots_;
+  Numbering missing_;
+  Moved leaving_, coming_;
+  Buffer<std::int64_t, Backend> table_rows_, lists_, host_lists_{Tier::host};
   Buffer<std::byte, Backend> staging_{Tier::host};
   std::vector<detail::RowFiles::Transfer> transfers_;
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/large_memory.hpp>
 #include <tessera/core/random.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -19,6 +19,10 @@ namespace tessera::inline v0::detail {
 /// and moves none. A slot is pinned while a batch in flight reads or updates it; the rows of the
 /// batch before the one that is asked for stay, too, pinned or not, so that what is given up does not
 /// depend on how far that batch has come. Victims are those whose batch is oldest.
+///
+/// Nearly every look at it misses the processor's caches. So its lists of rows are worked through
+/// with the memory of those that follow already on its way, and nothing is linked: what comes next
+/// can be known without waiting for what is before it.
 class RowDirectory {
  public:
   using Slot = std::int32_t;
@@ -28,7 +32,8 @@ class RowDirectory {
     require(slots > 0 && slots <= std::numeric_limits<Slot>::max() / 4,
             "a cache of {} rows; give 1 .. 2^29", slots);
     slots_.resize(static_cast<std::size_t>(slots));
-    index_.assign(std::bit_ceil(static_cast<std::size_t>(slots) * 2), none);
+    index_.resize(2 * slots_.size());
+    order_.resize(2 * slots_.size());
     clear();
   }
 
@@ -39,10 +44,37 @@ class RowDirectory {
 
   /// The slot of a row, or none.
   Slot find(std::int64_t row) const {
-    for (std::size_t i = home(row);; i = next(i)) {
-      if (index_[i] == none) return none;
-      if (slots_[at(index_[i])].row == row) return index_[i];
+    const std::uint32_t hash = hash_of(row);
+    for (std::size_t i = home(hash);; i = next(i)) {
+      const Place place = index_[i];
+      if (place.slot == none) return none;
+      if (place.hash == hash && slots_[at(place.slot)].row == row) return place.slot;
     }
+  }
+  /// Calls visit(i, the slot of rows[i] or none) in order. It may use and pin slots, but neither
+  /// insert nor remove rows. Negative rows are in no slot.
+  template <class Visit>
+  void find_each(std::span<const std::int64_t> rows, Visit visit) const {
+    std::uint32_t hashes[2 * distance];
+    Slot likely[distance];
+    ahead(
+        std::ssize(rows),
+        [&](std::size_t i) {
+          const std::uint32_t hash = hashes[i % (2 * distance)] = hash_of(rows[i]);
+          prefetch_places(home(hash));
+        },
+        [&](std::size_t i) {
+          const std::uint32_t hash = hashes[i % (2 * distance)];
+          std::size_t p = home(hash);
+          while (index_[p].slot != none && index_[p].hash != hash) p = next(p);
+          likely[i % distance] = index_[p].slot;
+          if (index_[p].slot != none) prefetch_slot(index_[p].slot);
+        },
+        [&](std::size_t i) {
+          Slot slot = rows[i] < 0 ? none : likely[i % distance];
+          if (slot != none && row(slot) != rows[i]) slot = find(rows[i]);  // the same hash
+          visit(i, slot);
+        });
   }
 
   /// A batch is about to ask for its rows.
@@ -51,7 +83,6 @@ class RowDirectory {
   bool use(Slot slot) {
     if (slots_[at(slot)].batch == batch_) return false;
     slots_[at(slot)].batch = batch_;
-    unlink(slot);
     append(slot);
     return true;
   }
@@ -76,9 +107,14 @@ class RowDirectory {
   /// The `count` slots to give up, oldest first; fewer where there are not as many.
   std::vector<Slot> victims(std::int64_t count) const {
     std::vector<Slot> chosen;
-    for (Slot slot = oldest_; slot != none && std::ssize(chosen) < count;
-         slot = slots_[at(slot)].younger)
-      if (evictable(slot)) chosen.push_back(slot);
+    chosen.reserve(static_cast<std::size_t>(std::min(count, slots())));
+    std::size_t place = first_, soon = first_;
+    for (std::size_t i = 0, fetched = 0; i < used_ && std::ssize(chosen) < count; ++i) {
+      for (; fetched < std::min(used_, i + 2 * distance); ++fetched, soon = after(soon))
+        if (order_[soon] != none) prefetch_slot(order_[soon]);
+      if (order_[place] != none && evictable(order_[place])) chosen.push_back(order_[place]);
+      place = after(place);
+    }
     return chosen;
   }
 
@@ -86,17 +122,15 @@ class RowDirectory {
   void remove(Slot slot) {
     Entry& entry = slots_[at(slot)];
     if (entry.row == none_row) return;
-    std::size_t hole = home(entry.row);
-    while (index_[hole] != slot) hole = next(hole);
-    // entries behind the hole move up where that brings them nearer to their home
-    for (std::size_t i = next(hole); index_[i] != none; i = next(i)) {
-      const std::size_t wanted = home(slots_[at(index_[i])].row), mask = index_.size() - 1;
-      if (((i - wanted) & mask) >= ((i - hole) & mask)) {
+    std::size_t hole = home(hash_of(entry.row));
+    while (index_[hole].slot != slot) hole = next(hole);
+    // places behind the hole move up where that brings them nearer to their home
+    for (std::size_t i = next(hole); index_[i].slot != none; i = next(i))
+      if (from(home(index_[i].hash), i) >= from(hole, i)) {
         index_[hole] = index_[i];
         hole = i;
       }
-    }
-    index_[hole] = none;
+    index_[hole].slot = none;
     entry.row = none_row;
     entry.dirty = false;
     entry.batch = 0;
@@ -105,58 +139,130 @@ class RowDirectory {
   void insert(Slot slot, std::int64_t row) {
     slots_[at(slot)].row = row;
     slots_[at(slot)].dirty = false;
-    std::size_t i = home(row);
-    while (index_[i] != none) i = next(i);
-    index_[i] = slot;
+    const std::uint32_t hash = hash_of(row);
+    std::size_t i = home(hash);
+    while (index_[i].slot != none) i = next(i);
+    index_[i] = {hash, slot};
+  }
+  /// The rows of slots, if any, leave them for rows[i], which have come: the batch uses them.
+  void replace(std::span<const Slot> slots, std::span<const std::int64_t> rows) {
+    ahead(
+        std::ssize(slots), [&](std::size_t i) { prefetch_slot(slots[i]); },
+        [&](std::size_t i) {
+          prefetch_places(home(hash_of(row(slots[i]))));
+          prefetch_places(home(hash_of(rows[i])));
+        },
+        [&](std::size_t i) {
+          end_leaving(slots[i]);
+          remove(slots[i]);
+          insert(slots[i], rows[i]);
+          use(slots[i]);
+        });
   }
 
   /// No row is in any slot, no slot pinned.
   void clear() {
-    std::fill(index_.begin(), index_.end(), none);
-    oldest_ = youngest_ = none;
+    std::fill(index_.begin(), index_.end(), Place{});
     batch_ = 1;
+    first_ = 0;
+    used_ = slots_.size();
     for (Slot slot = 0; slot < std::ssize(slots_); ++slot) {
-      slots_[at(slot)] = {};
-      append(slot);
+      slots_[at(slot)] = Entry{.place = static_cast<std::uint32_t>(slot)};
+      order_[at(slot)] = slot;
     }
   }
 
   /// Bytes for one slot, whatever its row.
-  static constexpr std::int64_t bytes_per_slot() { return sizeof(Entry) + 4 * sizeof(Slot); }
+  static constexpr std::int64_t bytes_per_slot() {
+    return sizeof(Entry) + 2 * sizeof(Place) + 2 * sizeof(Slot);
+  }
 
  private:
   static constexpr std::int64_t none_row = -1;
+  static constexpr std::size_t distance = 16;  // of what is fetched ahead
   struct Entry {
     std::int64_t row = none_row;
     std::uint64_t batch : 62 = 0;  // that used it last
     std::uint64_t dirty : 1 = 0;
     std::uint64_t leaving : 1 = 0;
-    Slot older = none, younger = none;
+    std::uint32_t place = 0;  // in order_
     std::int32_t pins = 0;
+  };
+  struct Place {
+    std::uint32_t hash = 0;
+    Slot slot = none;
   };
 
   static std::size_t at(Slot slot) { return static_cast<std::size_t>(slot); }
-  std::size_t home(std::int64_t row) const {
-    return static_cast<std::size_t>(mix64(static_cast<std::uint64_t>(row))) & (index_.size() - 1);
+  static std::uint32_t hash_of(std::int64_t row) {
+    return static_cast<std::uint32_t>(mix64(static_cast<std::uint64_t>(row)) >> 32);
   }
-  std::size_t next(std::size_t i) const { return (i + 1) & (index_.size() - 1); }
+  std::size_t home(std::uint32_t hash) const {
+    return static_cast<std::size_t>((std::uint64_t{hash} * index_.size()) >> 32);
+  }
+  std::size_t next(std::size_t i) const { return i + 1 == index_.size() ? 0 : i + 1; }
+  /// How many places `to` lies behind `begin`.
+  std::size_t from(std::size_t begin, std::size_t to) const {
+    return to >= begin ? to - begin : to + index_.size() - begin;
+  }
 
-  void unlink(Slot slot) {
-    const Entry& entry = slots_[at(slot)];
-    (entry.older == none ? oldest_ : slots_[at(entry.older)].younger) = entry.younger;
-    (entry.younger == none ? youngest_ : slots_[at(entry.younger)].older) = entry.older;
+  static void prefetch(const void* memory) {
+    __builtin_prefetch(memory, 1);
+    asm volatile("");  // else g++ drops calls of functions that do nothing but prefetch
   }
+  /// Those that a search begins with may lie on two cache lines, as may an entry.
+  void prefetch_places(std::size_t first) const {
+    prefetch(&index_[first]);
+    prefetch(&index_[std::min(first + 3, index_.size() - 1)]);
+  }
+  void prefetch_slot(Slot slot) const {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&slots_[at(slot)]);
+    prefetch(bytes);
+    prefetch(bytes + sizeof(Entry) - 1);
+  }
+  /// Calls last(i) for i < count, after first(i) and second(i), each some while before the next.
+  template <class First, class Second, class Last>
+  static void ahead(std::ptrdiff_t count, First first, Second second, Last last) {
+    constexpr auto far = static_cast<std::ptrdiff_t>(2 * distance),
+                   near = static_cast<std::ptrdiff_t>(distance);
+    for (std::ptrdiff_t i = -far; i < count; ++i) {
+      if (i >= 0) last(static_cast<std::size_t>(i));
+      if (i + near >= 0 && i + near < count) second(static_cast<std::size_t>(i + near));
+      if (i + far < count) first(static_cast<std::size_t>(i + far));
+    }
+  }
+
+  std::size_t after(std::size_t place) const { return place + 1 == order_.size() ? 0 : place + 1; }
+  /// The slot becomes the youngest.
   void append(Slot slot) {
+    if (used_ == order_.size()) close_gaps();
     Entry& entry = slots_[at(slot)];
-    entry.older = youngest_;
-    entry.younger = none;
-    (youngest_ == none ? oldest_ : slots_[at(youngest_)].younger) = slot;
-    youngest_ = slot;
+    order_[entry.place] = none;
+    for (; order_[first_] == none; first_ = after(first_))
+      if (--used_ == 0) break;
+    const std::size_t place = first_ + used_++;
+    entry.place = static_cast<std::uint32_t>(place < order_.size() ? place : place - order_.size());
+    order_[entry.place] = slot;
+  }
+  void close_gaps() {
+    std::size_t to = first_, kept = 0;
+    for (std::size_t i = 0, from = first_; i < used_; ++i, from = after(from)) {
+      const Slot slot = order_[from];
+      if (slot == none) continue;
+      order_[to] = slot;
+      slots_[at(slot)].place = static_cast<std::uint32_t>(to);
+      to = after(to);
+      ++kept;
+    }
+    used_ = kept;
   }
 
-  std::vector<Entry> slots_;
-  std::vector<Slot> index_;  // by hash of the row
-  Slot oldest_ = none, youngest_ = none;
+  template <class T>
+  using Array = std::vector<T, LargeAllocator<T>>;
+  Array<Entry> slots_;
+  Array<Place> index_;                // by hash of the row: at its home or, without a gap, behind
+  Array<Slot> order_;                 // a ring, oldest first, with gaps: `none`
+  std::size_t first_ = 0, used_ = 0;  // of order_
   std::uint64_t batch_ = 1;
 };
 
