@@ -119,10 +119,26 @@ inline bool are_rounded(const std::vector<BFloat16>& found, const std::vector<fl
   return same;
 }
 
+/// Every table whole on one rank, or a copy on each of several: lookups store 16 bits, updates and
+/// merges read them. `genres`: how they are pooled.
+inline Layout whole_tables(int ranks, Pooling genres = Pooling::sqrtn) {
+  const std::vector<TableSpec> specs = tables();
+  std::vector<FeatureSpec> read = features();
+  read[3].pooling = genres;
+  std::vector<Shard> shards;
+  for (int t = 0; t < static_cast<int>(specs.size()); ++t) {
+    const TableSpec& table = specs[static_cast<std::size_t>(t)];
+    const int middle = t == 1 && ranks == 1 ? 16 : table.width, rank = ranks == 1 ? 0 : every_rank;
+    shards.push_back({t, {0, table.rows, 0, middle}, rank});
+    if (middle != table.width) shards.push_back({t, {0, table.rows, middle, table.width}, rank});
+  }
+  return make_layout({ranks}, specs, read, shards);
+}
+
 /// Outputs in bf16 are those in float, rounded once; given the same gradients, everything else has
 /// the same bits.
 template <class Backend>
-void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
+void outputs_in_bf16(int ranks, const Layout& cuts, bool deduplicate, bool stored = true) {
   on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
     using Wide = EmbeddingsOn<Backend, CountingOn<Backend>>;
     using Narrow = EmbeddingsOn<Backend, CountingOn<Backend>, OutputType<BFloat16>>;
@@ -132,9 +148,16 @@ void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
                                  .non_finite = NonFinite::reject,
                                  .deduplicate = deduplicate};
     };
-    Wide wide(c, backend, layout(ranks, replicated), options(static_cast<Wide*>(nullptr)));
-    Narrow narrow(c, backend, layout(ranks, replicated), options(static_cast<Narrow*>(nullptr)));
+    Wide wide(c, backend, cuts, options(static_cast<Wide*>(nullptr)));
+    Narrow narrow(c, backend, cuts, options(static_cast<Narrow*>(nullptr)));
     const std::int64_t columns = wide.columns(), stride = columns + 3;
+    const bool unpooled = cuts.features[3].pooling == Pooling::none;
+    // of a sequence, its own vectors
+    const auto sequences = [&](const auto& pooled) {
+      std::vector<SequenceGradient> gradients;
+      if (unpooled) gradients.push_back(pooled.sequence(3).per_row(pooled.sequence(3).rows()));
+      return gradients;
+    };
     for (int step = 0; step < enough_steps<Backend>; ++step) {
       Batch batch(c.rank(), step, samples_of(c.rank(), step), columns);
       std::vector<BFloat16> gradient(batch.gradient.size());
@@ -157,6 +180,8 @@ void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
           backend, std::vector<BFloat16>(room, from_float<BFloat16>(5.0f)));
       const auto pooled =
           narrow.forward(given.keyed(), {output.data(), batch.samples, columns, stride});
+      require(batch.samples == 0 || pooled.step->narrow.stored() == stored,
+              "rank {}, step {}: are lookups stored in 16 bits?", c.rank(), step);
       const std::vector<BFloat16> rows = output.read();
       std::vector<BFloat16> found;
       bool kept = true;
@@ -169,10 +194,10 @@ void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
               "rank {}, step {}: forward gives other bits than float rounded", c.rank(), step);
       if (!gradient.empty()) gradient.back() = from_float<BFloat16>(std::nanf(""));
       const Array<BFloat16, Backend> bad(backend, gradient);
-      narrow.backward(pooled, {bad.data(), batch.samples, columns});  // refused
+      narrow.backward(pooled, {bad.data(), batch.samples, columns}, sequences(pooled));  // refused
       const Array<float, Backend> of_weights(backend, std::vector<float>(batch.ids.size(), 1.0f));
-      narrow.backward(pooled, of_narrow, of_weights.span());
-      wide.backward(expected, given.gradient, given.of_weights.span());
+      narrow.backward(pooled, of_narrow, of_weights.span(), sequences(pooled));
+      wide.backward(expected, given.gradient, given.of_weights.span(), sequences(expected));
       require(same_bits(of_weights.read(), given.of_weights.read()),
               "rank {}, step {}: weights have other gradients", c.rank(), step);
     }
@@ -183,8 +208,10 @@ void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
     const Array<BFloat16, Backend> ones(
         backend, std::vector<BFloat16>(last.gradient.size(), from_float<BFloat16>(1.0f)));
     const Array<float, Backend> float_ones(backend, std::vector<float>(last.gradient.size(), 1.0f));
-    narrow.accumulate(narrow.forward(given.keyed()), {ones.data(), 5, columns});
-    wide.accumulate(wide.forward(given.keyed()), {float_ones.data(), 5, columns});
+    const auto pooled = narrow.forward(given.keyed());
+    narrow.accumulate(pooled, {ones.data(), 5, columns}, sequences(pooled));
+    const auto expected = wide.forward(given.keyed());
+    wide.accumulate(expected, {float_ones.data(), 5, columns}, sequences(expected));
     narrow.apply();
     wide.apply();
     require(same_bits(shards_of(narrow), shards_of(wide)), "rank {}: tables differ", c.rank());
@@ -195,9 +222,11 @@ template <class Backend>
 void outputs_in_bf16() {
   for (const int ranks : {1, 2, 3}) {
     if (!Backend::host_readable && ranks == 2) continue;
-    outputs_in_bf16<Backend>(ranks, false, false);
-    outputs_in_bf16<Backend>(ranks, true, true);
+    outputs_in_bf16<Backend>(ranks, layout(ranks, ranks == 2), ranks == 3, false);
+    outputs_in_bf16<Backend>(ranks, whole_tables(ranks), false);
   }
+  outputs_in_bf16<Backend>(1, whole_tables(1, Pooling::none), false);
+  outputs_in_bf16<Backend>(1, whole_tables(1, Pooling::max), false, false);
 }
 
 template <class Backend>

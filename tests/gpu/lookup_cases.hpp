@@ -31,10 +31,11 @@ void pool_plainly(const std::vector<T>& arena, int width, const HostBags<Id>& ba
     }
 }
 
-/// Groups of every kind in one call, their outputs side by side in one matrix.
-template <class T, class Id, int Width>
+/// Groups of every kind in one call, their outputs side by side in one matrix of Out.
+template <class T, class Id, int Width, class Out = float>
 void check_lookup(int padding) {
-  INFO("width ", Width, ", bytes per element ", sizeof(T), ", padding ", padding);
+  INFO("width ", Width, ", bytes per element ", sizeof(T), ", ", sizeof(Out), ", padding ",
+       padding);
   Random random(static_cast<unsigned>(Width * 7 + padding));
   constexpr std::int64_t rows = 37, bags = 45;
   const std::vector<T> arena = random_elements<T>(random, (2 * rows + 1) * Width);
@@ -47,18 +48,20 @@ void check_lookup(int padding) {
   groups.push_back(random_bags<Id>(random, 1, 0, rows, 0, Coefficients::none));  // one empty bag
   const std::int64_t columns = static_cast<std::int64_t>(groups.size()) * (Width + padding);
 
-  const std::vector<float> untouched(static_cast<std::size_t>(bags * columns + padding), -7.0f);
-  std::vector<float> expected = untouched;
+  std::vector<float> sums(static_cast<std::size_t>(bags * columns + padding), -7.0f);
+  const std::vector<Out> untouched(sums.size(), from_float<Out>(-7.0f));
   for (std::size_t g = 0; g < groups.size(); ++g)
-    pool_plainly(arena, Width, groups[g], expected,
+    pool_plainly(arena, Width, groups[g], sums,
                  padding + static_cast<std::int64_t>(g) * (Width + padding), columns);
+  std::vector<Out> expected;
+  for (const float sum : sums) expected.push_back(from_float<Out>(sum));
 
   in_every_order([&] {
     const Cuda backend;
     const OnGpu<T> device_arena(backend, arena);
-    const OnGpu<float> output(backend, untouched);
+    const OnGpu<Out> output(backend, untouched);
     std::vector<DeviceBags<Id>> device_bags;
-    std::vector<op::LookupGroup<Id>> lookups;
+    std::vector<op::LookupGroup<Id, Out>> lookups;
     device_bags.reserve(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
       device_bags.emplace_back(backend, groups[g]);
@@ -66,7 +69,7 @@ void check_lookup(int padding) {
                          output.data() + padding + static_cast<std::int64_t>(g) * (Width + padding),
                          columns});
     }
-    op::run<op::Lookup<T, Id, Width>>(backend, {device_arena.data(), Width, lookups});
+    op::run<op::Lookup<T, Id, Width, Out>>(backend, {device_arena.data(), Width, lookups});
     CHECK((output.read() == expected));
   });
 }
@@ -90,6 +93,13 @@ TEST_CASE_TEMPLATE("lookup: 16-bit tables", T, BFloat16, Half) {
   check_lookup<T, std::int64_t, 100>(0);
   check_lookup<T, std::int64_t, 128>(1);
   check_lookup<T, std::int32_t, 1030>(2);
+}
+
+TEST_CASE("lookup: outputs of 16 bits are the sums, rounded once") {
+  check_lookup<float, std::int64_t, 128, BFloat16>(0);
+  check_lookup<float, std::int32_t, 12, Half>(2);  // rows that are not aligned
+  check_lookup<BFloat16, std::int32_t, 100, BFloat16>(4);
+  check_lookup<float, std::int64_t, 1030, BFloat16>(1);
 }
 
 TEST_CASE("lookup: more groups than a launch holds") {

@@ -11,14 +11,16 @@
 
 namespace tessera::inline v0::gpu {
 
-template <class Id>
-using Lookups = GroupBatch<op::LookupGroup<Id>>;
+template <class Id, class Out = float>
+using Lookups = GroupBatch<op::LookupGroup<Id, Out>>;
 template __global__ void copy_rows<float, std::int32_t, 128>(
     const float*, const __grid_constant__ Lookups<std::int32_t>);
 template __global__ void copy_rows<float, std::int64_t, 16>(
     const float*, const __grid_constant__ Lookups<std::int64_t>);
 template __global__ void copy_rows<BFloat16, std::int32_t, 128>(
     const BFloat16*, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void copy_rows<float, std::int32_t, 128, BFloat16>(
+    const float*, const __grid_constant__ Lookups<std::int32_t, BFloat16>);
 template __global__ void pool_bags<float, std::int32_t, 128>(
     const float*, const __grid_constant__ Lookups<std::int32_t>);
 template __global__ void pool_bags<Half, std::int64_t, 16>(
@@ -35,6 +37,8 @@ template __global__ void merge_windows<Update128<float, RowWiseAdagrad>>(
     Sorted, const Update128<float, RowWiseAdagrad>, const PartialSums);
 template __global__ void merge_windows<Update128<float, Adam>>(Sorted, const Update128<float, Adam>,
                                                                const PartialSums);
+template __global__ void merge_windows<Update128<float, Sgd>, std::uint32_t, BFloat16>(
+    const SortedEntries<std::uint32_t, BFloat16>, const Update128<float, Sgd>, const PartialSums);
 template __global__ void merge_windows<Update128<BFloat16, RowWiseAdagrad>>(
     Sorted, const Update128<BFloat16, RowWiseAdagrad>, const PartialSums);
 

@@ -16,7 +16,8 @@
 
 namespace {
 
-template <class T, class Id, int Width, class O>
+/// `G`: of the gradients, whose values it holds.
+template <class T, class Id, int Width, class G = float, class O>
 void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, const O& optimizer,
                   bool exact) {
   Random random(11);
@@ -28,8 +29,8 @@ void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, c
   in_every_order([&] {
     const Cuda backend;
     const ArenaOnDevice<T, O> arena(backend, before, rows, Width);
-    const GroupsOnDevice<Id> sources(backend, groups);
-    op::run<op::Update<T, Id, Width, O>>(backend, {arena.view(), step, sources.views()});
+    const GroupsOnDevice<Id, G> sources(backend, groups);
+    op::run<op::Update<T, Id, Width, O, G>>(backend, {arena.view(), step, sources.views()});
     const HostArena<T, O> after = arena.read();
     if (exact) {
       CHECK((after.weights == expected.weights));
@@ -45,14 +46,14 @@ void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, c
   });
 }
 
-template <class T, class Id, int Width>
+template <class T, class Id, int Width, class G = float>
 void check_kinds(int padding) {
   INFO("width ", Width, ", bytes per element ", sizeof(T), ", padding ", padding);
   constexpr std::int64_t rows = 60;
-  std::vector<HostGroup<Id>> groups = groups_of_every_kind<Id>(Width, rows, padding);
-  check_update<T, Id, Width>(groups, rows, Keep{}, true);
+  std::vector<HostGroup<Id>> groups = rounded<G>(groups_of_every_kind<Id>(Width, rows, padding));
+  check_update<T, Id, Width, G>(groups, rows, Keep{}, true);
   for (HostGroup<Id>& group : groups) group.bags.weights.clear();  // and without weights at all
-  check_update<T, Id, Width>(groups, rows, Keep{}, true);
+  check_update<T, Id, Width, G>(groups, rows, Keep{}, true);
 }
 
 /// Bags of a table that has the arena's rows [begin, begin + rows); a tenth of the ids were taken
@@ -117,6 +118,12 @@ TEST_CASE("update: every width and kind of bags; gradients summed to the bit") {
 TEST_CASE_TEMPLATE("update: 16-bit tables", T, BFloat16, Half) {
   check_kinds<T, std::int64_t, 3>(2);
   check_kinds<T, std::int32_t, 64>(0);
+}
+
+TEST_CASE("update: gradients of 16 bits are the floats that they hold") {
+  check_kinds<float, std::int32_t, 64, BFloat16>(0);
+  check_kinds<BFloat16, std::int64_t, 36, Half>(2);
+  check_kinds<float, std::int64_t, 1045, BFloat16>(3);  // panels of 128, 16 and 1 columns
 }
 
 TEST_CASE("update: runs of equal rows around every boundary of windows and of the tree") {

@@ -59,23 +59,33 @@ HostGroup<Id> with_gradients(Random& random, HostBags<Id> bags, int width, int p
   return {std::move(bags), std::move(gradient), stride, {}};
 }
 
-template <class Id>
+/// Gradients as G holds them.
+template <class G, class Id>
+std::vector<HostGroup<Id>> rounded(std::vector<HostGroup<Id>> groups) {
+  for (HostGroup<Id>& group : groups)
+    for (float& g : group.gradient) g = to_float(from_float<G>(g));
+  return groups;
+}
+
+template <class Id, class G = float>
 class GroupsOnDevice {
  public:
   GroupsOnDevice(const Cuda& backend, const std::vector<HostGroup<Id>>& groups) {
     bags_.reserve(groups.size());
     for (const HostGroup<Id>& group : groups) {
       bags_.emplace_back(backend, group.bags);
-      gradients_.emplace_back(backend, group.gradient);
+      std::vector<G> gradient;
+      for (const float g : group.gradient) gradient.push_back(from_float<G>(g));
+      gradients_.emplace_back(backend, gradient);
       views_.push_back({bags_.back().view(), gradients_.back().data(), group.stride, group.rows});
     }
   }
-  const std::vector<op::GradientGroup<Id>>& views() const { return views_; }
+  const std::vector<op::GradientGroup<Id, G>>& views() const { return views_; }
 
  private:
   std::vector<DeviceBags<Id>> bags_;
-  std::vector<OnGpu<float>> gradients_;
-  std::vector<op::GradientGroup<Id>> views_;
+  std::vector<OnGpu<G>> gradients_;
+  std::vector<op::GradientGroup<Id, G>> views_;
 };
 
 /// Sums in a tree of fan-out 32, as cuda/merge.cuh says: 32 entries one after the other, then 32

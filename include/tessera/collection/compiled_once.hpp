@@ -32,8 +32,9 @@ class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id
   using Batch = KeyedJagged<Id>;
   using Device = typename Base::backend_type;
   using Ranks = typename Base::communicator_type;
-  using Found = Pooled<Id, Device>;
-  using Gradient = MatrixView<const float>;
+  using Found = typename Base::template Found<Id>;
+  using Output = typename Base::Output;
+  using Gradient = typename Base::Gradient;
   using State = Step<Id, Device>;
 
  public:
@@ -47,11 +48,11 @@ class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id
   ~CompiledOnce();
 
   Found forward(const Batch& ids);
-  Found forward(const Batch& ids, MatrixView<float> output);
+  Found forward(const Batch& ids, Output output);
   void backward(const Found& pooled, Gradient gradient);
   void route(State& step, const Batch& ids);
   void route(State& step, const Batch& ids, Ranks& communicator, const Device& backend);
-  Found forward_routed(State& step, MatrixView<float> output);
+  Found forward_routed(State& step, Output output);
   void reset_rows(int table, std::span<const std::int64_t> rows);
 };
 
@@ -72,7 +73,7 @@ auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>
 
 template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(
-    const Batch& ids, MatrixView<float> output) -> Found {
+    const Batch& ids, Output output) -> Found {
   return Base::forward(ids, output);
 }
 
@@ -96,7 +97,7 @@ void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>
 
 template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward_routed(
-    State& step, MatrixView<float> output) -> Found {
+    State& step, Output output) -> Found {
   return Base::forward_routed(step, output);
 }
 

@@ -23,7 +23,7 @@ namespace tessera::inline v0 {
 /// batch, columns] floats; `backward` takes the gradient of those, and updates the rows at once.
 /// The stages are public, so that a trainer can interleave them with other work. Policies:
 /// Storage<T>, InitializeWith<F>, EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>,
-/// ReportSteps.
+/// OutputType<T>, ReportSteps.
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection
     : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<

@@ -13,6 +13,7 @@
 #include <tessera/stage/equal_batches.hpp>
 #include <tessera/stage/gradient_guard.hpp>
 #include <tessera/stage/local_distinct_rows.hpp>
+#include <tessera/stage/look_up.hpp>
 #include <tessera/stage/model_parallel.hpp>
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/served_groups.hpp>
@@ -194,7 +195,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     exchange_gradients(step);
     {
       const auto timing = reporter_.time(step, ReportedStage::update, backend_);
-      accumulator_.add(step, step.floats.widened(gradient));
+      accumulator_.add(step, step.narrow.widened(backend_, gradient));
     }
     reporter_.batch_done(step);
   }
@@ -332,12 +333,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
       step.progress.require_at(this, detail::StepStage::assembled, "split");
     detail::check_shape("split: gradient", gradient, step.batch.samples(), columns());
     step.distinct.check("split", sequences);
-    const MatrixView<const float> floats = step.floats.widen(backend_, gradient);
-    if (!guard_.accept(communicator_, floats, sequences)) {
+    if (!guard_.accept(communicator_, gradient, sequences)) {
       step.progress.passed(detail::StepStage::rejected);
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
+    const MatrixView<const float> floats = step.narrow.begin(backend_, gradient);
     if (step.distinct.template merge<Store>(backend_, floats, sequences))
       step.routed.set_direct(routing_, [&](int feature) { return step.bags_to_route(feature); });
     vectors_.split(backend_, step, floats);
@@ -368,7 +369,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
     const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
     store_.refresh();
-    weight_gradients_.run_stage(step, step.floats.widened(gradient), out);
+    step.narrow.visit(backend_, gradient,
+                      [&](auto given) { weight_gradients_.run_stage(step, given, out); });
   }
 
   /// Merges the gradients of each row over the global batch and applies the optimizer once per row
@@ -383,8 +385,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
     step.progress.passed(detail::StepStage::empty);
-    detail::apply_step(step, step.floats.widened(gradient), store_, updater_, options_.optimizer,
-                       steps_);
+    step.narrow.visit(backend_, gradient, [&](auto given) {
+      detail::apply_step(step, given, store_, updater_, options_.optimizer, steps_);
+    });
     reporter_.batch_done(step);
     reporter_.step_done(steps_.called(), updater_.split_rows(), detail::Clipped{});
   }
@@ -473,16 +476,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     detail::check_shape("lookup: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
-    const MatrixView<float> floats = step.floats.of(backend, output);
     if (options_.sort_ahead) sort_ahead(step, backend, store_, updater_);
     store_.refresh();
-    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      const auto& lookups = lookups_of(step, a, floats);
-      timing.read_rows(lookups);
-      store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
-        op::run<op::Lookup<T, Id, Width>>(backend, {weights, store_.arenas()[a].width(), lookups});
-      });
-    }
+    detail::look_up(step, output, backend, store_, timing);
     step.progress.passed(detail::StepStage::looked_up);
   }
   template <IdType Id>
@@ -498,10 +494,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.progress.require_at(this, detail::StepStage::exchanged, "assemble");
     detail::check_shape("assemble: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
-    const MatrixView<float> floats = step.floats.of(backend, output);
+    const MatrixView<float> floats = step.narrow.floats(backend, output);
     vectors_.assemble(backend, step, floats);
     step.distinct.template pool<Store>(backend, floats);
-    step.floats.round(backend, output);
+    step.narrow.round(backend, output);
     step.progress.passed(detail::StepStage::assembled);
   }
 

@@ -18,12 +18,12 @@ namespace tessera::inline v0::gpu {
 
 inline constexpr int any_width_threads = 256;
 
-template <Element T, IdType Id>
+template <Element T, IdType Id, Element Out = float>
 __global__ void __launch_bounds__(any_width_threads)
     pool_any_width(const T* __restrict__ arena, const int width,
-                   const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
+                   const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
-  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::LookupGroup<Id, Out>& group = batch.groups[g];
   const op::Bags<Id>& bags = group.bags;
   const std::int64_t bag =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (any_width_threads / 32) +
@@ -39,19 +39,19 @@ __global__ void __launch_bounds__(any_width_threads)
       sum = bags.weights != nullptr ? fmaf(bags.weights[i], x, sum) : sum + x;
     }
     if (bags.weights == nullptr && bags.bag_scale != nullptr) sum *= bags.bag_scale[bag];
-    group.output[bag * group.output_stride + column] = sum;
+    group.output[bag * group.output_stride + column] = from_float<Out>(sum);
   }
 }
 
-template <Element T, IdType Id>
+template <Element T, IdType Id, Element Out>
 void lookup_any_width(const Cuda& backend, const T* arena, int width,
-                      std::span<const op::LookupGroup<Id>> groups) {
-  launch_by_group<op::LookupGroup<Id>>(
+                      std::span<const op::LookupGroup<Id, Out>> groups) {
+  launch_by_group<op::LookupGroup<Id, Out>>(
       backend, "pool_any_width", any_width_threads, groups,
-      [](const op::LookupGroup<Id>& group) {
+      [](const op::LookupGroup<Id, Out>& group) {
         return ceil_divide(group.bags.bags, any_width_threads / 32);
       },
-      pool_any_width<T, Id>, arena, width);
+      pool_any_width<T, Id, Out>, arena, width);
 }
 
 /// The canonical mean square (op/mean_square.hpp) of a row of `width` values, value(column) each: a

@@ -57,9 +57,9 @@ __global__ void __launch_bounds__(entry_threads)
   }
 }
 
-template <IdType Id>
-bool any_weights(std::span<const op::GradientGroup<Id>> groups) {
-  return std::any_of(groups.begin(), groups.end(), [](const op::GradientGroup<Id>& group) {
+template <IdType Id, Element G>
+bool any_weights(std::span<const op::GradientGroup<Id, G>> groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const op::GradientGroup<Id, G>& group) {
     return group.bags.weights != nullptr;
   });
 }
@@ -108,18 +108,18 @@ struct EntryMemory {
 };
 
 /// Lists the entries of all groups and sorts them by row, in `memory_of(bytes)`.
-template <class Payload, IdType Id, class MemoryOf>
+template <class Payload, IdType Id, Element G, class MemoryOf>
 PlacedEntries<Payload> place_entries(const Cuda& backend,
-                                     std::span<const op::GradientGroup<Id>> groups,
+                                     std::span<const op::GradientGroup<Id, G>> groups,
                                      std::int64_t arena_rows, const MemoryOf& memory_of) {
   require(arena_rows < no_row,
           "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows",
           arena_rows);
   std::vector<EntryGroup<Id>> listed;
   std::int64_t bags = 0;
-  for (const op::GradientGroup<Id>& group : groups) {
+  for (const op::GradientGroup<Id, G>& group : groups) {
     if (group.bags.bags == 0) continue;
-    listed.push_back({group, bags, 0});
+    listed.push_back({{group.bags, nullptr, 0, group.rows}, bags, 0});
     bags += group.bags.bags;
   }
   const std::int64_t places = line_up<Id>(listed);
@@ -152,28 +152,29 @@ PlacedEntries<Payload> place_entries(const Cuda& backend,
   return {entries.keys, entries.values, places, bags, entries.keys != parts.rows(memory, false)};
 }
 
-/// The same with the gradients of the groups.
-template <class Payload, IdType Id>
-SortedEntries<Payload> with_gradients(const Cuda& backend, const PlacedEntries<Payload>& placed,
-                                      std::span<const op::GradientGroup<Id>> groups) {
+/// The same with the gradients of the groups. `vector`: as rows_aligned_for's.
+template <class Payload, IdType Id, Element G>
+SortedEntries<Payload, G> with_gradients(const Cuda& backend, const PlacedEntries<Payload>& placed,
+                                         std::span<const op::GradientGroup<Id, G>> groups,
+                                         int vector) {
   if (placed.places == 0) return {};
-  std::vector<GradientSource> sources;
+  std::vector<GradientSource<G>> sources;
   std::int64_t bags = 0, each = 0;
   bool aligned = true, equal = true;
-  for (const op::GradientGroup<Id>& group : groups) {
+  for (const op::GradientGroup<Id, G>& group : groups) {
     if (group.bags.bags == 0) continue;
     sources.push_back({group.gradient, group.gradient_stride,
                        group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
     if (bags == 0) each = group.bags.bags;
     equal &= group.bags.bags == each;
     bags += group.bags.bags;
-    aligned &= rows_aligned(group.gradient, group.gradient_stride);
+    aligned &= rows_aligned_for(group.gradient, group.gradient_stride, vector);
   }
   require<Error>(bags == placed.bags, "update: entries of {} bags were sorted, it has {}",
                  placed.bags, bags);
   auto* device_sources =
-      backend.scratch_for<GradientSource>(ScratchSlot::sources, std::ssize(sources));
-  upload<GradientSource>(backend, sources, device_sources);
+      backend.scratch_for<GradientSource<G>>(ScratchSlot::sources, std::ssize(sources));
+  upload<GradientSource<G>>(backend, sources, device_sources);
   return {placed.rows,
           placed.payloads,
           static_cast<std::uint32_t>(placed.places),
@@ -185,16 +186,16 @@ SortedEntries<Payload> with_gradients(const Cuda& backend, const PlacedEntries<P
 }
 
 /// Both, in scratch memory.
-template <class Payload, IdType Id>
-SortedEntries<Payload> sort_entries(const Cuda& backend,
-                                    std::span<const op::GradientGroup<Id>> groups,
-                                    std::int64_t arena_rows) {
+template <class Payload, IdType Id, Element G>
+SortedEntries<Payload, G> sort_entries(const Cuda& backend,
+                                       std::span<const op::GradientGroup<Id, G>> groups,
+                                       std::int64_t arena_rows, int vector) {
   return with_gradients(
       backend,
       place_entries<Payload>(
           backend, groups, arena_rows,
           [&](std::size_t bytes) { return backend.scratch(ScratchSlot::entries, bytes); }),
-      groups);
+      groups, vector);
 }
 
 }  // namespace tessera::inline v0::gpu

@@ -53,19 +53,19 @@ struct HandOut {
 /// Merges a row's gradients and hands them out: rows and gradients [rows, width], where `room` says
 /// when it is told where in device memory their number is. Answers that place, too. Any width:
 /// panels of 128, 16 and 1 columns, one after another; sums are the same whatever the panel.
-template <int Width, class Payload, class Room>
-const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload>& sorted, int width,
-                              const Room& room) {
+template <int Width, class Payload, Element G, class Room>
+const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload, G>& sorted,
+                              int width, const Room& room) {
   const std::int64_t windows = ceil_divide(sorted.count, merge_window);
   auto* marks = backend.scratch_for<std::uint32_t>(ScratchSlot::row_marks, 2 * windows + 1);
   auto* counts = marks + windows;  // one more than windows: the last becomes the number of rows
   backend.fill_zero(counts + windows, sizeof(*counts));
   backend.launch("mark_rows", ceil_divide(sorted.count, merge_threads), merge_threads,
-                 mark_rows<Payload>, sorted, marks, counts);
+                 mark_rows<Payload>, sorted.without_gradients(), marks, counts);
   exclusive_sum(backend, counts, static_cast<int>(windows + 1));
   const op::MergedGradients to = room(counts + windows);
   const auto panel = [&]<int Columns>(int column) {
-    SortedEntries<Payload> shifted = sorted;
+    SortedEntries<Payload, G> shifted = sorted;
     shifted.column = column;
     merge_rows(backend, shifted,
                HandOut<Columns>{to.rows, to.gradients, marks, counts, width, column});

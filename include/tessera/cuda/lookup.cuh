@@ -35,21 +35,21 @@ __device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::in
 ///
 ///     warp      rows base + [0, groups)          group g copies rows base + g, base + groups + g, ...
 ///               rows base + groups + [0, groups)
-template <Element T, IdType Id, int Width>
+template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads)
     copy_rows(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id> group = batch.groups[g];
+  const op::LookupGroup<Id, Out> group = batch.groups[g];
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t warp =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) +
       threadIdx.x / 32;
   const std::int64_t first =
       warp * (Lanes::groups * flight) + static_cast<int>(threadIdx.x) % 32 / Lanes::lanes;
-  const bool aligned = rows_aligned(group.output, group.output_stride);
+  const bool aligned = rows_aligned_for(group.output, group.output_stride, Lanes::vector);
   Id ids[flight];
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(lookup_threads)
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
     if (bag < group.bags.bags)
-      store_float_row(group.output + bag * group.output_stride, aligned, lane, rows[r]);
+      store_any_row(group.output + bag * group.output_stride, aligned, lane, rows[r]);
   }
 }
 
@@ -126,13 +126,13 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
 }
 
 /// A group of lanes sums a bag. Lanes do not talk to each other.
-template <Element T, IdType Id, int Width>
+template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads, floats_of_lane<T, Width> <= 4 ? 4 : 3)
     pool_bags(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
-  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::LookupGroup<Id, Out>& group = batch.groups[g];
   const op::Bags<Id>& bags = group.bags;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g],
                      bag = block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes;
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(lookup_threads, floats_of_lane<T, Width> <= 4 
     sum = sum_bag<T, Width, false>(arena, bags, begin, count, lane);
     if (bags.bag_scale != nullptr) scale_row(sum, bags.bag_scale[bag]);
   }
-  store_float_row(group.output + bag * group.output_stride,
-                  rows_aligned(group.output, group.output_stride), lane, sum);
+  store_any_row(group.output + bag * group.output_stride,
+                rows_aligned_for(group.output, group.output_stride, Lanes::vector), lane, sum);
 }
 
 /// A group of lanes sums rows_in_flight neighbouring bags, each in its order; as many rows are
@@ -155,14 +155,14 @@ __global__ void __launch_bounds__(lookup_threads, floats_of_lane<T, Width> <= 4 
 ///
 ///     bags      0        | 1   | 2 (empty) | 3               |
 ///     rows      a b c d  | e f |           | g h i j k       |      of four in flight: a b c d, e f g h, i j k
-template <Element T, IdType Id, int Width>
+template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads)
     pool_rows(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id> group = batch.groups[g];
+  const op::LookupGroup<Id, Out> group = batch.groups[g];
   const op::Bags<Id>& bags = group.bags;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(lookup_threads)
   RowPart<Lanes> sum = zero_row<Lanes>();
   const auto finish_bag = [&] {
     if (bags.weights == nullptr && bags.bag_scale != nullptr) scale_row(sum, bags.bag_scale[bag]);
-    store_float_row(group.output + bag * group.output_stride,
-                    rows_aligned(group.output, group.output_stride), lane, sum);
+    store_any_row(group.output + bag * group.output_stride,
+                  rows_aligned_for(group.output, group.output_stride, Lanes::vector), lane, sum);
     sum = zero_row<Lanes>();
     if (++bag < last) bag_end = bags.end(bag);
   };
@@ -205,31 +205,32 @@ __global__ void __launch_bounds__(lookup_threads)
 }  // namespace gpu
 
 /// Three launches for all groups: rows that are copied, short bags, and long ones.
-template <Element T, IdType Id, int Width>
-struct op::Kernel<op::Lookup<T, Id, Width>, Cuda> {
-  static void run(const Cuda& backend, const typename op::Lookup<T, Id, Width>::Parameters& p) {
+template <Element T, IdType Id, int Width, Element Out>
+struct op::Kernel<op::Lookup<T, Id, Width, Out>, Cuda> {
+  using Parameters = typename op::Lookup<T, Id, Width, Out>::Parameters;
+  using Group = op::LookupGroup<Id, Out>;
+
+  static void run(const Cuda& backend, const Parameters& p) {
     if constexpr (gpu::fits_lanes(Width))
       serve_all(backend, p);
     else
-      gpu::lookup_any_width<T, Id>(backend, p.arena, p.width, p.groups);
+      gpu::lookup_any_width<T, Id, Out>(backend, p.arena, p.width, p.groups);
   }
 
  private:
-  static void serve_all(const Cuda& backend,
-                        const typename op::Lookup<T, Id, Width>::Parameters& p) {
+  static void serve_all(const Cuda& backend, const Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
     constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
     const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel) {
-      const auto blocks_of = [&](const op::LookupGroup<Id>& group) {
+      const auto blocks_of = [&](const Group& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      gpu::launch_by_group<op::LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups,
-                                                blocks_of, kernel, p.arena);
+      gpu::launch_by_group<Group>(backend, name, gpu::lookup_threads, p.groups, blocks_of, kernel,
+                                  p.arena);
     };
     constexpr int flight = Lanes::rows_in_flight;
-    const auto parts =
-        std::count_if(p.groups.begin(), p.groups.end(),
-                      [](const op::LookupGroup<Id>& group) { return group.bags.of_batch(); });
+    const auto parts = std::count_if(p.groups.begin(), p.groups.end(),
+                                     [](const Group& group) { return group.bags.of_batch(); });
     const auto is_short = [&](const op::Bags<Id>& bags) {
       const std::int64_t entries = bags.offsets == nullptr ? bags.bags
                                    : bags.of_batch()       ? bags.entry_bound / parts
@@ -238,13 +239,13 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Cuda> {
     };
     serve(
         "copy_rows", [](const op::Bags<Id>& bags) { return is_copy(bags); },
-        groups_per_block * flight, gpu::copy_rows<T, Id, Width>);
+        groups_per_block * flight, gpu::copy_rows<T, Id, Width, Out>);
     serve(
         "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
-        groups_per_block * flight, gpu::pool_rows<T, Id, Width>);
+        groups_per_block * flight, gpu::pool_rows<T, Id, Width, Out>);
     serve(
         "pool_bags", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
-        groups_per_block, gpu::pool_bags<T, Id, Width>);
+        groups_per_block, gpu::pool_bags<T, Id, Width, Out>);
   }
 
   static bool is_copy(const op::Bags<Id>& bags) {

@@ -65,8 +65,8 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
   return high;
 }
 
-template <class Lanes>
-__device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entries, int count,
+template <class Lanes, Element G>
+__device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry<G>* entries, int count,
                                                       bool aligned, int lane) {
   // about 64 bytes per lane
   constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4   ? 4
@@ -77,7 +77,7 @@ __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entri
     RowPart<Lanes> rows[flight];
     for (int r = 0; r < flight; ++r)
       if (i + r < count)
-        rows[r] = load_float_row<Lanes>(in_global(entries[i + r].gradient), aligned, lane);
+        rows[r] = load_any_row<Lanes>(in_global(entries[i + r].gradient), aligned, lane);
     for (int r = 0; r < flight; ++r)
       if (i + r < count) multiply_add_row(sum, entries[i + r].coefficient, rows[r]);
   }
@@ -106,17 +106,17 @@ inline constexpr int pieces_ahead = 2;
 /// Sums the pieces that begin in each window, and finishes rows of up to 32 entries. A warp finds
 /// its window's pieces; all pieces of a block's windows are dealt out to its groups of lanes, so
 /// that none waits for a warp with many rows.
-template <class Sink, class Payload>
+template <class Sink, class Payload, Element G = float>
 __global__ void __launch_bounds__(merge_threads)
-    merge_windows(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial) {
+    merge_windows(const SortedEntries<Payload, G> in, const Sink sink, const PartialSums partial) {
   using Lanes = typename Sink::Lanes;
   constexpr unsigned full = 0xffffffffu;
   constexpr int warps = merge_threads / 32;
-  auto& all_entries = block_shared<GradientEntry[warps][2 * merge_window]>();
+  auto& all_entries = block_shared<GradientEntry<G>[warps][2 * merge_window]>();
   auto& all_pieces = block_shared<WindowPiece[warps * merge_window]>();
   auto& counts = block_shared<int[warps]>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  GradientEntry* entries = all_entries[warp];
+  GradientEntry<G>* entries = all_entries[warp];
   const std::uint32_t window = blockIdx.x * warps + static_cast<std::uint32_t>(warp),
                       begin = window * merge_window;
   unsigned pieces = 0;
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(merge_threads)
       const WindowPiece ahead = all_pieces[k + pieces_ahead * stride];
       if (ahead.finishes_row()) sink.prefetch(ahead.row, row_lane);
       prefetch_row<Lanes::lanes>(entries_of(ahead)->gradient,
-                                 Sink::width * static_cast<int>(sizeof(float)), row_lane);
+                                 Sink::width * static_cast<int>(sizeof(G)), row_lane);
     }
     const WindowPiece piece = all_pieces[k];
     const std::uint32_t start = blockIdx.x * (warps * merge_window) + piece.first();
@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(merge_threads, 2)
 }
 
 /// Sums the gradients of every row and hands them to `sink`.
-template <class Sink, class Payload>
-void merge_rows(const Cuda& backend, const SortedEntries<Payload>& in, const Sink& sink) {
+template <class Sink, class Payload, Element G>
+void merge_rows(const Cuda& backend, const SortedEntries<Payload, G>& in, const Sink& sink) {
   if (in.count == 0) return;
   const std::int64_t windows = ceil_divide(in.count, merge_window);
   auto* places = backend.scratch_for<std::uint32_t>(ScratchSlot::windows, 2 * windows);
@@ -286,10 +286,10 @@ void merge_rows(const Cuda& backend, const SortedEntries<Payload>& in, const Sin
       backend.scratch_for<float>(ScratchSlot::sums, 2 * windows * Sink::width), places,
       places + windows};
   backend.launch("merge_windows", ceil_divide(windows, merge_threads / 32), merge_threads,
-                 merge_windows<Sink, Payload>, in, sink, partial);
+                 merge_windows<Sink, Payload, G>, in, sink, partial);
   for (std::uint64_t unit = merge_window; unit < in.count; unit *= merge_window)
     backend.launch("merge_partials", ceil_divide(windows, merge_threads), merge_threads,
-                   merge_partials<Sink, Payload>, in, sink, partial,
+                   merge_partials<Sink, Payload>, in.without_gradients(), sink, partial,
                    static_cast<std::uint32_t>(unit));
 }
 

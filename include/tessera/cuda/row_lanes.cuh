@@ -113,6 +113,17 @@ __device__ __forceinline__ void store_floats(float* p, bool aligned, const float
   for (int i = 0; i < Count; ++i) __stcs(p + i, x[i]);
 }
 
+/// Four neighbouring elements, at once where `aligned` says that p allows it.
+template <class G>
+__device__ __forceinline__ void load_four_at(const G* p, bool aligned, float (&x)[4]) {
+  if constexpr (std::is_same_v<G, float>)
+    load_floats(p, aligned, x);
+  else if (aligned)
+    load_packed(p, x);
+  else
+    for (int i = 0; i < 4; ++i) x[i] = to_float(p[i]);
+}
+
 /// Up to four neighbouring floats of a row of any width; the others are 0.
 __device__ __forceinline__ void load_four(const float* p, bool aligned, int count, float (&x)[4]) {
   if (aligned && count == 4) return load_floats(p, true, x);
@@ -169,6 +180,60 @@ __device__ __forceinline__ void store_float_row(float* row, bool aligned, int la
     if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
 }
 
+/// load_float_row of rows of G, which, where they have 16 bits, are `aligned` if lanes' vectors are.
+template <class Lanes, class G>
+__device__ __forceinline__ RowPart<Lanes> load_any_row(const G* row, bool aligned, int lane) {
+  if constexpr (std::is_same_v<G, float>) {
+    return load_float_row<Lanes>(row, aligned, lane);
+  } else {
+    RowPart<Lanes> part = zero_row<Lanes>();
+    for (int k = 0; k < Lanes::pieces; ++k) {
+      if (!Lanes::has(k, lane)) continue;
+      const G* const from = row + Lanes::column(k, lane);
+      if (aligned)
+        load_packed(from, part.x[k]);
+      else
+        for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] = to_float(from[i]);
+    }
+    return part;
+  }
+}
+
+template <class G, int Count>
+__device__ __forceinline__ void store_past_cache(G* p, const Packed<G, Count>& packed) {
+  const auto store = [&]<class Word>(const Word& word) {
+    __stcs(reinterpret_cast<Word*>(p), word);
+  };
+  if constexpr (sizeof(packed) == 16)
+    store(reinterpret_cast<const uint4&>(packed));
+  else if constexpr (sizeof(packed) == 8)
+    store(reinterpret_cast<const uint2&>(packed));
+  else if constexpr (sizeof(packed) == 4)
+    store(reinterpret_cast<const unsigned&>(packed));
+  else
+    *reinterpret_cast<Packed<G, Count>*>(p) = packed;
+}
+
+/// store_float_row, likewise.
+template <class Lanes, class G>
+__device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
+                                              const RowPart<Lanes>& part) {
+  if constexpr (std::is_same_v<G, float>) {
+    store_float_row(row, aligned, lane, part);
+  } else {
+    for (int k = 0; k < Lanes::pieces; ++k) {
+      if (!Lanes::has(k, lane)) continue;
+      G* const to = row + Lanes::column(k, lane);
+      Packed<G, Lanes::vector> packed;
+      for (int i = 0; i < Lanes::vector; ++i) packed.x[i] = from_float<G>(part.x[k][i]);
+      if (aligned)
+        store_past_cache(to, packed);
+      else
+        for (int i = 0; i < Lanes::vector; ++i) to[i] = packed.x[i];
+    }
+  }
+}
+
 /// Into the cache: the next kernel reads it. Rows of whole 16 bytes begin at such.
 template <int Width, class Lanes>
 __device__ __forceinline__ void keep_float_row(float* row, int lane, const RowPart<Lanes>& part) {
@@ -208,6 +273,16 @@ __device__ __forceinline__ void scale_row(RowPart<Lanes>& part, float factor) {
 /// Whether all rows of a float matrix begin at multiples of 16 bytes.
 TESSERA_HOST_DEVICE inline bool rows_aligned(const float* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
+}
+/// Whether those of a matrix of G are aligned for load_any_row with vectors of so many elements.
+template <class G>
+TESSERA_HOST_DEVICE bool rows_aligned_for(const G* data, std::int64_t stride, int vector) {
+  if constexpr (std::is_same_v<G, float>) {
+    return rows_aligned(data, stride);
+  } else {
+    const auto bytes = static_cast<std::uintptr_t>(vector) * sizeof(G);
+    return reinterpret_cast<std::uintptr_t>(data) % bytes == 0 && stride % vector == 0;
+  }
 }
 
 }  // namespace tessera::inline v0::gpu

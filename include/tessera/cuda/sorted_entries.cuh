@@ -10,7 +10,7 @@
 
 namespace tessera::inline v0::gpu {
 
-/// A group's gradients, and where its bags and entries begin among those of all groups.
+/// A group, without its gradients, and where its bags and entries begin among those of all groups.
 template <IdType Id>
 struct EntryGroup {
   op::GradientGroup<Id> source;
@@ -19,16 +19,18 @@ struct EntryGroup {
 };
 
 /// Where kernels find the gradients of a group's bags; bags of all groups are numbered through.
+template <Element G = float>
 struct GradientSource {
-  const float* gradient;
+  const G* gradient;
   std::int64_t stride;
   const float* bag_scale;
   std::int64_t first_bag;
 };
 
 /// Where an entry's gradient lies and what it is multiplied by.
+template <Element G = float>
 struct GradientEntry {
-  const float* gradient;
+  const G* gradient;
   float coefficient;
 };
 
@@ -57,25 +59,30 @@ inline constexpr std::uint32_t no_row = 0xffffffffu;
 
 /// Entries sorted by row, stably: the order within a row is (group, bag, position). Kernels take it
 /// by value.
-template <class Payload>
+template <class Payload, Element G = float>
 struct SortedEntries {
   const std::uint32_t* rows;
   const Payload* payloads;
   std::uint32_t count;  ///< places; those that no entry takes hold no_row
-  const GradientSource* sources;
+  const GradientSource<G>* sources;
   int source_count;
   std::uint32_t bags_per_source;  ///< if all have equally many, else 0
-  bool aligned;                   ///< every bag's gradient begins at a multiple of 16 bytes
+  bool aligned;                   ///< every bag's gradient (rows_aligned_for)
   int column;                     ///< of the gradients that is wanted first
 
   __device__ bool is_row(std::uint64_t place, std::uint32_t row) const {
     return place < count && rows[place] == row;
   }
 
-  __device__ GradientEntry entry(std::uint32_t place) const {
+  /// Their rows alone.
+  SortedEntries<Payload> without_gradients() const {
+    return {rows, payloads, count, nullptr, 0, 0, false, 0};
+  }
+
+  __device__ GradientEntry<G> entry(std::uint32_t place) const {
     const Payload payload = payloads[place];
     const std::uint32_t bag = bag_of(payload);
-    const GradientSource& source = sources[source_of(bag)];
+    const GradientSource<G>& source = sources[source_of(bag)];
     const std::int64_t local = bag - source.first_bag;
     return {source.gradient + local * source.stride + column,
             source.bag_scale == nullptr ? weight_of(payload) : source.bag_scale[local]};

@@ -31,6 +31,15 @@ __global__ void __launch_bounds__(merge_threads)
               weight_mean_square == nullptr ? 0.0f : weight_mean_square[k]});
 }
 
+/// Elements that a lane reads of a bag's gradient at once; of panels of rows, those of the widest.
+template <class T, int Width>
+inline constexpr int gradient_vector = [] {
+  if constexpr (fits_lanes(Width))
+    return RowLanes<T, Width>::vector;
+  else
+    return RowLanes<float, 128>::vector;
+}();
+
 /// Adds the number of distinct rows.
 template <class Payload>
 __global__ void __launch_bounds__(merge_threads)
@@ -69,9 +78,11 @@ struct op::Kernel<op::SortEntries<Id>, Cuda> {
 
 /// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows
 /// wider than a warp's registers, or of a width known at run time only, are merged in memory first.
-template <Element T, IdType Id, int Width, Optimizer O>
-struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
-  static void run(const Cuda& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
+template <Element T, IdType Id, int Width, Optimizer O, Element G>
+struct op::Kernel<op::Update<T, Id, Width, O, G>, Cuda> {
+  using Parameters = typename op::Update<T, Id, Width, O, G>::Parameters;
+
+  static void run(const Cuda& backend, const Parameters& p) {
     if (gpu::any_weights(p.groups))
       apply(backend, sorted<gpu::WeightedPayload>(backend, p), p);
     else
@@ -79,26 +90,29 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
   }
 
  private:
+  static constexpr int vector = gpu::gradient_vector<T, Width>;
+
   template <class Payload>
-  static gpu::SortedEntries<Payload> sorted(
-      const Cuda& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
-    if (p.sorted.places == 0) return gpu::sort_entries<Payload>(backend, p.groups, p.state.rows);
+  static gpu::SortedEntries<Payload, G> sorted(const Cuda& backend, const Parameters& p) {
+    if (p.sorted.places == 0)
+      return gpu::sort_entries<Payload>(backend, p.groups, p.state.rows, vector);
     const gpu::EntryMemory<Payload> parts(p.sorted.places);
     const bool second = p.sorted.in_second_half;
     return gpu::with_gradients<Payload>(
         backend,
         {parts.rows(p.sorted.memory, second), parts.payloads(p.sorted.memory, second),
          p.sorted.places, p.sorted.bags, second},
-        p.groups);
+        p.groups, vector);
   }
 
   template <class Payload>
-  static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
-                    const typename op::Update<T, Id, Width, O>::Parameters& p) {
+  static void apply(const Cuda& backend, const gpu::SortedEntries<Payload, G>& sorted,
+                    const Parameters& p) {
     if (sorted.count == 0) return;
     if (p.merged_rows != nullptr)
       backend.launch("count_rows", gpu::ceil_divide(sorted.count, gpu::merge_threads),
-                     gpu::merge_threads, gpu::count_rows<Payload>, sorted, p.merged_rows);
+                     gpu::merge_threads, gpu::count_rows<Payload>, sorted.without_gradients(),
+                     p.merged_rows);
     if constexpr (gpu::fits_lanes(Width)) {
       gpu::merge_rows(backend, sorted,
                       gpu::ApplyOptimizer<T, Width, O>{gpu::to_device(backend, p.state), p.step});
@@ -144,20 +158,29 @@ struct op::Kernel<op::Measure<T, O>, Cuda> {
 
 /// As Update, but the sums are handed out. The host waits to know how many rows there are, unless
 /// the result is padded.
-template <IdType Id, int Width>
-struct op::Kernel<op::Merge<Id, Width>, Cuda> {
-  static void run(const Cuda& backend, const typename op::Merge<Id, Width>::Parameters& p) {
+template <IdType Id, int Width, Element G>
+struct op::Kernel<op::Merge<Id, Width, G>, Cuda> {
+  using Parameters = typename op::Merge<Id, Width, G>::Parameters;
+
+  static void run(const Cuda& backend, const Parameters& p) {
     p.merged->count = 0;
     if (gpu::any_weights(p.groups))
-      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows), p);
+      sort<gpu::WeightedPayload>(backend, p);
     else
-      merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows), p);
+      sort<gpu::BagPayload>(backend, p);
   }
 
  private:
   template <class Payload>
-  static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
-                    const typename op::Merge<Id, Width>::Parameters& p) {
+  static void sort(const Cuda& backend, const Parameters& p) {
+    merge(backend,
+          gpu::sort_entries<Payload>(backend, p.groups, p.arena_rows,
+                                     gpu::gradient_vector<float, Width>),
+          p);
+  }
+  template <class Payload>
+  static void merge(const Cuda& backend, const gpu::SortedEntries<Payload, G>& sorted,
+                    const Parameters& p) {
     if (sorted.count == 0) return;
     const std::int64_t room = std::min<std::int64_t>(sorted.count, p.arena_rows);
     if (p.padded)

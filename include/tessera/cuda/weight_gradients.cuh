@@ -16,22 +16,23 @@ inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the cont
 
 /// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16,
 /// then the 16 sums are added as the contract's tree, the far steps between lanes.
-template <Element T, IdType Id, int Width>
+template <Element T, IdType Id, int Width, Element G = float>
 __global__ void __launch_bounds__(weight_threads) weight_gradients(
     const T* __restrict__ arena, const int any_width,
-    const __grid_constant__ GroupBatch<typename op::WeightGradients<T, Id, Width>::Group> batch) {
+    const __grid_constant__ GroupBatch<typename op::WeightGradients<T, Id, Width, G>::Group>
+        batch) {
   constexpr bool whole = Width != op::dynamic_width && Width % 4 == 0;
   const int width = Width != op::dynamic_width ? Width : any_width;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
-  const op::GradientGroup<Id>& source = batch.groups[g].source;
+  const op::GradientGroup<Id, G>& source = batch.groups[g].source;
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) +
                            threadIdx.x / weight_lanes;
   if (bag >= source.bags.bags) return;
   const unsigned mask = ((1u << weight_lanes) - 1u)
                         << (threadIdx.x % 32 / weight_lanes * weight_lanes);
   const std::int64_t first = batch.groups[g].from_first_entry ? source.bags.begin(0) : 0;
-  const float* gradient = source.gradient + bag * source.gradient_stride;
-  const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
+  const G* gradient = source.gradient + bag * source.gradient_stride;
+  const bool aligned = whole && rows_aligned_for(source.gradient, source.gradient_stride, 4);
   for (std::int64_t i = source.bags.begin(bag); i < source.bags.end(bag); ++i) {
     // More ids than the bound, which op::AdmitIds has noted.
     if (batch.groups[g].from_first_entry && i - first >= source.bags.entry_bound) break;
@@ -41,12 +42,12 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
     for (int column = 4 * lane; column < width && id >= 0; column += 4 * weight_lanes) {
       float left[4] = {}, right[4] = {};
       if constexpr (whole) {
-        load_floats(gradient + column, aligned, left);
+        load_four_at(gradient + column, aligned, left);
         load_packed(row + column, right);
       } else {
         for (int e = 0; e < 4; ++e) {
           if (column + e >= width) continue;
-          left[e] = gradient[column + e];
+          left[e] = to_float(gradient[column + e]);
           right[e] = to_float(row[column + e]);
         }
       }
@@ -60,9 +61,9 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
 
 }  // namespace gpu
 
-template <Element T, IdType Id, int Width>
-struct op::Kernel<op::WeightGradients<T, Id, Width>, Cuda> {
-  using Operation = op::WeightGradients<T, Id, Width>;
+template <Element T, IdType Id, int Width, Element G>
+struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Cuda> {
+  using Operation = op::WeightGradients<T, Id, Width, G>;
 
   static void run(const Cuda& backend, const typename Operation::Parameters& p) {
     const auto blocks_of = [](const typename Operation::Group& group) {
@@ -70,7 +71,7 @@ struct op::Kernel<op::WeightGradients<T, Id, Width>, Cuda> {
     };
     gpu::launch_by_group<typename Operation::Group>(
         backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
-        gpu::weight_gradients<T, Id, Width>, p.arena, p.width);
+        gpu::weight_gradients<T, Id, Width, G>, p.arena, p.width);
   }
 };
 

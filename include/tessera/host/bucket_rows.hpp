@@ -80,8 +80,8 @@ struct BucketRows {
 
   /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay
   /// in the order of the batch.
-  template <IdType Id>
-  void sort(const RowPartition<Id>& partition, const RowBucket& bucket) {
+  template <IdType Id, Element G>
+  void sort(const RowPartition<Id, G>& partition, const RowBucket& bucket) {
     RowEntry* const entries = partition.entry(bucket.begin);
     const std::int64_t total = bucket.entries();
     if (!partition.scaled()) {

@@ -38,6 +38,25 @@ template <int N, Element T>
   }
 }
 
+/// Stores N floats as elements, rounded to nearest even.
+template <int N, Element T>
+[[gnu::always_inline]] inline void store(const Vector<float, N>& from, T* to) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(to, &from, sizeof(from));
+  } else if constexpr (N == 1) {
+    *to = from_float<T>(from);
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    using Words = Vector<std::uint32_t, N>;
+    const Words bits = (Words)from, nan = (Words)((bits & 0x7fffffffu) > 0x7f800000u);
+    const Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const auto narrow = __builtin_convertvector((rounded & ~nan) | (((bits >> 16) | 0x40u) & nan),
+                                                Vector<std::uint16_t, N>);
+    std::memcpy(static_cast<void*>(to), &narrow, sizeof(narrow));
+  } else {
+    for (int i = 0; i < N; ++i) to[i] = from_float<T>(from[i]);
+  }
+}
+
 /// Accumulators of `Columns` neighbouring columns of a row. The columns are split into whole vector
 /// registers, then smaller ones, each a member of its own: so they live in registers while a bag is
 /// read. Every column is computed alike, whatever vector it falls in.
@@ -90,8 +109,9 @@ struct RowSum {
     head = head * factor;
     tail.scale(factor);
   }
-  [[gnu::always_inline]] void store(float* to) const {
-    std::memcpy(to, &head, sizeof(head));
+  template <Element T>
+  [[gnu::always_inline]] void store(T* to) const {
+    detail::store<lanes>(head, to);
     tail.store(to + lanes);
   }
 
@@ -109,7 +129,8 @@ struct RowSum<0> {
   void start() {}
   void load_if(bool, const float*) {}
   void scale(float) {}
-  void store(float*) const {}
+  template <Element T>
+  void store(T*) const {}
 };
 
 /// Most columns whose accumulators are held at once: 16 registers.

@@ -14,15 +14,15 @@ namespace tessera::inline v0 {
 
 /// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a
 /// time; rows are prefetched ahead across bags and groups. Threads get runs of bags of equal bytes.
-template <Element T, IdType Id, int Width>
-struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
-  using Parameters = typename op::Lookup<T, Id, Width>::Parameters;
-  using Group = op::LookupGroup<Id>;
+template <Element T, IdType Id, int Width, Element Out>
+struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
+  using Parameters = typename op::Lookup<T, Id, Width, Out>::Parameters;
+  using Group = op::LookupGroup<Id, Out>;
 
   // by itself: what the compiler does with its loops does not depend on who calls
   [[gnu::noinline]] static void run(const Host& backend, const Parameters& p) {
     const std::int64_t row_bytes = p.width * static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t output_bytes = p.width * static_cast<std::int64_t>(sizeof(float));
+    const std::int64_t output_bytes = p.width * static_cast<std::int64_t>(sizeof(Out));
     const detail::BagParts<Group> split(backend, 0, p.groups, row_bytes, output_bytes);
     const int threads = detail::worthwhile_threads(backend.threads(), split.cost());
     const std::int64_t parts = threads == 1 ? 1 : threads * 4;
@@ -45,12 +45,12 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
  private:
   static constexpr std::int64_t output_distance = 16;  ///< bags ahead
 
-  static void copy_row(float* to, const T* from) {
+  static void copy_row(Out* to, const T* from) {
     constexpr int lanes = detail::native_lanes;
     for (int c = 0; c < Width; c += lanes) {
       detail::Vector<float, lanes> x;
       detail::load<lanes>(from + c, x);
-      std::memcpy(to + c, &x, sizeof(x));
+      detail::store<lanes>(x, to + c);
     }
   }
 
@@ -62,7 +62,7 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
     const op::Bags<Id> bags = group.bags;
     const std::int64_t width = Width != op::dynamic_width ? Width : p.width;
     const T* const base = p.arena + bags.row_bias * width;
-    float* output = group.output + first * group.output_stride;
+    Out* output = group.output + first * group.output_stride;
     std::int64_t begin = bags.begin(first);
     // a stream is foreseen by the processor, columns of a wider matrix are not
     const bool scattered = group.output_stride != width;
@@ -79,7 +79,8 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
       }
     for (std::int64_t bag = first; bag < last; ++bag, output += group.output_stride) {
       if (scattered)
-        detail::prefetch<true>(output + output_distance * group.output_stride, width * 4);
+        detail::prefetch<true>(output + output_distance * group.output_stride,
+                               width * static_cast<std::int64_t>(sizeof(Out)));
       const std::int64_t end = bags.end(bag);
       detail::for_column_chunks<Width>(p.width, [&]<int C>(int column) {
         detail::RowSum<C> sum;

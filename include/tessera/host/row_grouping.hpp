@@ -65,18 +65,19 @@ struct RowBucket {
 };
 
 /// Where the gradients of bags lie, by the bag's number.
+template <Element G = float>
 class GradientSources {
  public:
   /// A run of 2^shift bags of one group.
   struct Run {
-    const float* gradient;
+    const G* gradient;
     std::int64_t stride;
   };
   GradientSources() = default;
   GradientSources(const Run* runs, int shift)
       : runs_(runs), shift_(shift), mask_((std::uint32_t{1} << shift) - 1) {}
 
-  [[gnu::always_inline]] const float* operator()(std::uint32_t source) const {
+  [[gnu::always_inline]] const G* operator()(std::uint32_t source) const {
     const Run& run = runs_[source >> shift_];
     return run.gradient + static_cast<std::int64_t>(source & mask_) * run.stride;
   }
@@ -93,10 +94,11 @@ class GradientSources {
 /// give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a
 /// range may hold most of a batch: such buckets are split once more. A row is in one bucket, a
 /// bucket is worked on by one thread: no races, and no influence of the number of threads.
-template <IdType Id>
+template <IdType Id, Element G = float>
 class RowPartition {
  public:
-  using Group = op::GradientGroup<Id>;
+  using Group = op::GradientGroup<Id, G>;
+  using Sources = GradientSources<G>;
 
   /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
   RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
@@ -107,7 +109,7 @@ class RowPartition {
       entries += group.bags.bags == 0 ? 0 : group.bags.entries();
       scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
     }
-    require_countable<Id, Host>(groups);
+    op::require_countable<Host, Id, G>(groups);
     entries_count_ = entries;
     if (entries == 0) return;
     threads_ = worthwhile_threads(backend_.threads(), entries * 64);
@@ -136,7 +138,7 @@ class RowPartition {
   /// Parallel to the entries; null where all are 1.
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
   /// The gradients of bags.
-  const GradientSources& gradients() const { return gradients_; }
+  const Sources& gradients() const { return gradients_; }
   /// One more than the highest number of a bag.
   std::int64_t sources() const { return sources_; }
   /// Calls f(group, number of its first bag, first bag, last bag) for runs of bags, on all threads.
@@ -163,15 +165,15 @@ class RowPartition {
 
   /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
   void number_sources() {
-    source_shift_ = update_bag_shift(groups_);
+    source_shift_ = op::update_bag_shift<Id, G>(groups_);
     std::int64_t runs = 0;
     for (const Group& group : groups_) runs += runs_of(group);
-    GradientSources::Run* sources = nullptr;
+    typename Sources::Run* sources = nullptr;
     cut_scratch(ScratchSlot::sources, [&](ScratchCutter& cut) {
-      sources = cut.array<GradientSources::Run>(runs);
+      sources = cut.array<typename Sources::Run>(runs);
       first_run_ = cut.array<std::uint32_t>(std::ssize(groups_));
     });
-    gradients_ = GradientSources(sources, source_shift_);
+    gradients_ = Sources(sources, source_shift_);
     sources_ = runs << source_shift_;
     std::uint32_t run = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -463,7 +465,7 @@ class RowPartition {
   int threads_ = 1;
   std::int64_t parts_ = 1;
   std::int64_t wanted_ = 0;
-  GradientSources gradients_;
+  Sources gradients_;
   std::int64_t sources_ = 0;
   int source_shift_ = 0;
   std::uint32_t* first_run_ = nullptr;

@@ -38,24 +38,25 @@ struct RowSums {
 /// Sums the gradients of every row of a bucket, in the order of its entries, in one pass without
 /// sorting. Calls ahead() for every entry and between() after rows_at_once of them. Returns the
 /// number of distinct rows.
-template <int Width, bool Scaled, class Ahead, class Between>
+template <int Width, bool Scaled, Element G, class Ahead, class Between>
 std::int64_t sum_rows(const RowEntry* entries, const float* coefficients,
-                      const GradientSources& gradients, const RowBucket& bucket,
+                      const GradientSources<G>& gradients, const RowBucket& bucket,
                       const RowSums& into, const Ahead& ahead, const Between& between) {
-  const GradientSources gradient_of = gradients;
+  const GradientSources<G> gradient_of = gradients;
   const std::int64_t total = bucket.entries();
   const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
   std::uint16_t* const place_of = into.place_of;
   std::uint32_t* const rows = into.rows;
   float* const sums = into.sums;
-  constexpr std::int64_t distance = prefetch_distance(Width * 4);
+  constexpr std::int64_t bytes = Width * static_cast<std::int64_t>(sizeof(G)),
+                         distance = prefetch_distance(bytes);
   std::fill_n(place_of, bucket.row_end - bucket.row_begin, std::uint16_t{0});
   for (std::int64_t i = 0; i < std::min(distance, total); ++i)
-    prefetch(gradient_of(entries[i].source), Width * 4);
+    prefetch(gradient_of(entries[i].source), bytes);
   std::uint32_t count = 0;
   for (std::int64_t first = 0; first < total; first += rows_at_once) {
     for (std::int64_t i = first, last = std::min(first + rows_at_once, total); i < last; ++i) {
-      if (i + distance < total) prefetch(gradient_of(entries[i + distance].source), Width * 4);
+      if (i + distance < total) prefetch(gradient_of(entries[i + distance].source), bytes);
       ahead();
       const std::uint32_t row = entries[i].row - row_begin;
       // No branch: nobody can predict whether a row repeats.

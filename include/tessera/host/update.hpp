@@ -31,18 +31,18 @@ inline constexpr int sorted_rows_at_once = 4;
 /// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some
 /// at a time to f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first +
 /// k]. f calls ask(k) once for each, and that prefetch_row(row) for a row some way ahead. A row of
-/// a single entry whose coefficient is 1 is handed the bag's own gradient: wide rows wait for the
-/// memory, and a copy costs them a tenth.
-template <int Width, class Prefetch, class F>
+/// a single entry whose coefficient is 1 is handed the bag's own gradient, if that is of floats:
+/// wide rows wait for the memory, and a copy costs them a tenth.
+template <int Width, Element G, class Prefetch, class F>
 [[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries,
                                                    const float* coefficients,
-                                                   const GradientSources& gradients,
+                                                   const GradientSources<G>& gradients,
                                                    const RowBucket& bucket, const BucketRows& found,
                                                    int width, float* buffer, std::int64_t row_bytes,
                                                    const Prefetch& prefetch_row, const F& f) {
-  const GradientSources gradient_of = gradients;  // a local one: its members stay in registers
+  const GradientSources<G> gradient_of = gradients;  // a local one: its members stay in registers
   const std::int64_t gradient_bytes =
-      (Width != op::dynamic_width ? Width : width) * std::int64_t{4};
+      (Width != op::dynamic_width ? Width : width) * static_cast<std::int64_t>(sizeof(G));
   const std::int64_t total = bucket.entries(), count = found.count;
   const std::uint32_t *const rows = found.rows, *const begins = found.begins;
   const std::int64_t row_distance = prefetch_distance(row_bytes);
@@ -53,7 +53,7 @@ template <int Width, class Prefetch, class F>
     prefetch(gradient_of(entries[i].source), gradient_bytes);
 
   const auto takes_gradient = [&](std::int64_t k) {
-    return begins[k + 1] - begins[k] == 1 && coefficients == nullptr;
+    return std::is_same_v<G, float> && begins[k + 1] - begins[k] == 1 && coefficients == nullptr;
   };
   const auto ask_gradient = [&](std::int64_t i) __attribute__((always_inline)) {
     if (i + source_distance < total)
@@ -65,14 +65,18 @@ template <int Width, class Prefetch, class F>
     float* to = buffer;
     for (std::int64_t k = first; k < last; ++k, to += width) {
       const std::int64_t begin = begins[k], end = begins[k + 1];
-      merged[k - first] = takes_gradient(k) ? gradient_of(entries[begin].source) : to;
-      if (takes_gradient(k)) continue;
+      merged[k - first] = to;
+      if constexpr (std::is_same_v<G, float>)
+        if (takes_gradient(k)) {
+          merged[k - first] = gradient_of(entries[begin].source);
+          continue;
+        }
       for_column_chunks<Width>(width, [&]<int C>(int column) {
         RowSum<C> sum;
         sum.start();
         for (std::int64_t i = begin; i < end; ++i) {
           if (column == 0) ask_gradient(i);
-          const float* gradient = gradient_of(entries[i].source) + column;
+          const G* gradient = gradient_of(entries[i].source) + column;
           if (coefficients != nullptr) {
             sum.add(gradient, coefficients[i]);
           } else {
@@ -184,7 +188,7 @@ const float* bag_mean_squares(const Host& backend, std::span<const op::GradientG
 }
 
 /// What every thread needs to work on buckets.
-template <IdType Id>
+template <IdType Id, Element G>
 class BucketWorkers {
  public:
   struct Arrays {
@@ -196,7 +200,7 @@ class BucketWorkers {
 
   /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats that
   /// RowUpdate::means needs.
-  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums,
+  BucketWorkers(const Host& backend, const RowPartition<Id, G>& partition, int width, bool sums,
                 std::int64_t means = 0)
       : scaled_(partition.scaled()), width_(width), means_(means) {
     for (const RowBucket& bucket : partition.buckets()) {
@@ -244,28 +248,30 @@ class BucketWorkers {
 /// Entries are partitioned by ranges of rows (RowPartition) into buckets that fit into a core's
 /// cache. Narrow rows, where a bucket has few for its entries, are summed one entry after the other
 /// (sum_rows); elsewhere entries are sorted by row first (BucketRows).
-template <Element T, IdType Id, int Width, Optimizer O>
-struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
-  static void run(const Host& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
+template <Element T, IdType Id, int Width, Optimizer O, Element G>
+struct op::Kernel<op::Update<T, Id, Width, O, G>, Host> {
+  static void run(const Host& backend,
+                  const typename op::Update<T, Id, Width, O, G>::Parameters& p) {
     using namespace detail;
     constexpr bool narrow = Width != op::dynamic_width && Width <= RowSums::widest;
     const int width = Width != op::dynamic_width ? Width : p.state.width;
-    const RowPartition<Id> partition(backend, p.groups, p.state.rows,
-                                     narrow ? RowSums::bucket_entries : sorted_bucket_entries);
+    const RowPartition<Id, G> partition(backend, p.groups, p.state.rows,
+                                        narrow ? RowSums::bucket_entries : sorted_bucket_entries);
     if (partition.entries() == 0) return;
-    const BucketWorkers<Id> workers(backend, partition, width, narrow,
-                                    RowUpdate<T, Width, O>::means_buffer(width));
+    const BucketWorkers<Id, G> workers(backend, partition, width, narrow,
+                                       RowUpdate<T, Width, O>::means_buffer(width));
     const std::int64_t row_bytes =
         width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
     const float* bag_means = nullptr;
-    if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow)
+    if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow &&
+                  std::is_same_v<G, float>)
       bag_means = bag_mean_squares(backend, p.groups, partition, width);
     std::atomic<std::int64_t> next_bucket = 0, merged_rows = 0;
     detail::parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
       std::int64_t merged = 0;
       const auto arrays = workers[worker];
-      const GradientSources& gradients = partition.gradients();
+      const GradientSources<G>& gradients = partition.gradients();
       SummedRows<T, Width, O> pending(update, row_bytes, arrays.means);
       int turn = 0;
       for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
@@ -279,10 +285,11 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
             const auto ahead = [&] { pending.prefetch(); };
             const auto between = [&] { pending.step(); };
             const std::int64_t count =
-                coefficients != nullptr ? sum_rows<Width, true>(entries, coefficients, gradients,
-                                                                bucket, into, ahead, between)
-                                        : sum_rows<Width, false>(entries, coefficients, gradients,
-                                                                 bucket, into, ahead, between);
+                coefficients != nullptr
+                    ? sum_rows<Width, true, G>(entries, coefficients, gradients, bucket, into,
+                                               ahead, between)
+                    : sum_rows<Width, false, G>(entries, coefficients, gradients, bucket, into,
+                                                ahead, between);
             pending.finish();
             pending.start(bucket.row_begin, into, count);
             merged += count;
@@ -293,7 +300,7 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
         found.sort(partition, bucket);
         found.find(entries, bucket);
         merged += found.count;
-        for_merged_rows<Width>(
+        for_merged_rows<Width, G>(
             entries, coefficients, gradients, bucket, found, width, arrays.buffer, row_bytes,
             [&](std::int64_t row) { update.prefetch(row); },
             [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
@@ -320,16 +327,16 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
 
 /// As Update, in two walks over the buckets: the first sorts and counts, and so learns where each
 /// bucket's rows go.
-template <IdType Id, int Width>
-struct op::Kernel<op::Merge<Id, Width>, Host> {
-  static void run(const Host& backend, const typename op::Merge<Id, Width>::Parameters& p) {
+template <IdType Id, int Width, Element G>
+struct op::Kernel<op::Merge<Id, Width, G>, Host> {
+  static void run(const Host& backend, const typename op::Merge<Id, Width, G>::Parameters& p) {
     using namespace detail;
-    const RowPartition<Id> partition(backend, p.groups, p.arena_rows, sorted_bucket_entries);
+    const RowPartition<Id, G> partition(backend, p.groups, p.arena_rows, sorted_bucket_entries);
     p.merged->count = 0;
     if (partition.entries() == 0) return;
     const std::span<const RowBucket> buckets = partition.buckets();
     const int width = Width != op::dynamic_width ? Width : p.width;
-    const BucketWorkers<Id> workers(backend, partition, width, false);
+    const BucketWorkers<Id, G> workers(backend, partition, width, false);
     auto* const first = static_cast<std::int64_t*>(
         backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
     detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
@@ -352,7 +359,7 @@ struct op::Kernel<op::Merge<Id, Width>, Host> {
       found.find(entries, bucket);
       std::int64_t* rows = p.merged->rows + first[b];
       float* gradients = p.merged->gradients + first[b] * width;
-      for_merged_rows<Width>(
+      for_merged_rows<Width, G>(
           entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width,
           arrays.buffer, width * std::int64_t{4}, [](std::int64_t) {},
           [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {

@@ -13,15 +13,15 @@ namespace tessera::inline v0 {
 
 /// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is
 /// filled up with zeros.
-template <Element T, IdType Id, int Width>
-struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
-  using Operation = op::WeightGradients<T, Id, Width>;
+template <Element T, IdType Id, int Width, Element G>
+struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Host> {
+  using Operation = op::WeightGradients<T, Id, Width, G>;
   using Group = typename Operation::Group;
 
   static void run(const Host& backend, const typename Operation::Parameters& p) {
     const detail::BagParts<Group> split(backend, 0, p.groups,
                                         p.width * static_cast<std::int64_t>(sizeof(T)),
-                                        p.width * std::int64_t{4});
+                                        p.width * static_cast<std::int64_t>(sizeof(G)));
     const int threads = detail::worthwhile_threads(backend.threads(), split.cost());
     const std::int64_t parts = threads == 1 ? 1 : threads * 4;
     detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
@@ -35,7 +35,7 @@ struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
         const int width = Width != op::dynamic_width ? Width : p.width;
         float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
         for (std::int64_t bag = first; bag < last; ++bag) {
-          const float* gradient = group.source.gradient + bag * group.source.gradient_stride;
+          const G* gradient = group.source.gradient + bag * group.source.gradient_stride;
           for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
             ahead.template step<Width>();
             output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
@@ -48,10 +48,10 @@ struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
  private:
   static constexpr int lanes = 16, registers = lanes / detail::native_lanes;
 
-  [[gnu::always_inline]] static float dot(const float* gradient, const T* row, int width) {
+  [[gnu::always_inline]] static float dot(const G* gradient, const T* row, int width) {
     using Register = detail::Vector<float, detail::native_lanes>;
     Register sum[registers] = {};
-    const auto add = [&](const float* g, const T* w) __attribute__((always_inline)) {
+    const auto add = [&](const G* g, const T* w) __attribute__((always_inline)) {
       detail::unrolled<registers>([&](auto r) __attribute__((always_inline)) {
         Register x, y;
         detail::load<detail::native_lanes>(g + r() * detail::native_lanes, x);
@@ -62,7 +62,7 @@ struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
     int column = 0;
     for (; column + lanes <= width; column += lanes) add(gradient + column, row + column);
     if (column < width) {
-      float rest_of_gradient[lanes] = {};
+      G rest_of_gradient[lanes] = {};
       T rest_of_row[lanes] = {};
       for (int i = 0; column + i < width; ++i) {
         rest_of_gradient[i] = gradient[column + i];

@@ -49,11 +49,11 @@ TESSERA_HOST_DEVICE typename O::Step::Row shared_by_row(const typename O::Step& 
 }
 
 /// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride,
-/// `width` floats.
-template <IdType Id>
+/// `width` elements, which operations read as floats.
+template <IdType Id, Element G = float>
 struct GradientGroup {
   Bags<Id> bags;
-  const float* gradient = nullptr;
+  const G* gradient = nullptr;
   std::int64_t gradient_stride = 0;
   /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's
   /// rows. Empty: anywhere.
@@ -65,22 +65,22 @@ struct GradientGroup {
 inline constexpr std::int64_t update_bag_run = std::int64_t{1} << 16;
 
 /// The power of two: its logarithm.
-template <IdType Id>
-int update_bag_shift(std::span<const GradientGroup<Id>> groups) {
+template <IdType Id, Element G>
+int update_bag_shift(std::span<const GradientGroup<Id, G>> groups) {
   std::int64_t largest = 1;
-  for (const GradientGroup<Id>& group : groups) largest = std::max(largest, group.bags.bags);
+  for (const GradientGroup<Id, G>& group : groups) largest = std::max(largest, group.bags.bags);
   return std::min(std::bit_width(static_cast<std::uint64_t>(largest - 1)),
                   std::bit_width(static_cast<std::uint64_t>(update_bag_run - 1)));
 }
 
 /// Throws InvalidArgument where one update has more ids or bags than the backend can number: 2^32 -
 /// 1 on the host, 2^31 - 1 on others.
-template <IdType Id, class Backend>
-void require_countable(std::span<const GradientGroup<Id>> groups) {
+template <class Backend, IdType Id, Element G>
+void require_countable(std::span<const GradientGroup<Id, G>> groups) {
   constexpr std::int64_t most = (std::int64_t{1} << (Backend::host_readable ? 32 : 31)) - 1;
   const int shift = Backend::host_readable ? update_bag_shift(groups) : 0;
   std::int64_t entries = 0, bags = 0;
-  for (const GradientGroup<Id>& group : groups) {
+  for (const GradientGroup<Id, G>& group : groups) {
     entries += group.bags.bags == 0     ? 0
                : Backend::host_readable ? group.bags.entries()
                                         : group.bags.entry_bound;
@@ -157,12 +157,12 @@ struct SortEntries {
 /// their state. The result does not depend on the number of threads, nor on which other rows are
 /// present. Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange,
 /// Apply).
-template <Element T, IdType Id, int Width, Optimizer O>
+template <Element T, IdType Id, int Width, Optimizer O, Element G = float>
 struct Update {
   struct Parameters {
     ArenaState<T, O> state;
     typename O::Step step;
-    std::span<const GradientGroup<Id>> groups{};
+    std::span<const GradientGroup<Id, G>> groups{};
     /// null, or in the backend's memory: the number of distinct rows is added to it
     std::int64_t* merged_rows = nullptr;
     SortedBatch sorted{};  ///< of these groups, if SortEntries has run
@@ -185,12 +185,12 @@ struct MergedRoom {
 
 /// The first half of Update alone: merges gradients by row, in the same order and with the same
 /// bits.
-template <IdType Id, int Width>
+template <IdType Id, int Width, Element G = float>
 struct Merge {
   struct Parameters {
     std::int64_t arena_rows = 0;
     int width = Width;
-    std::span<const GradientGroup<Id>> groups{};
+    std::span<const GradientGroup<Id, G>> groups{};
     /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
     MergedGradients* merged = nullptr;
     /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host
@@ -232,10 +232,10 @@ struct Measure {
 /// gradient with the entry's row, in float, columns ascending in 16 lanes (lane c % 16 adds column
 /// c, one multiply-add each; then lanes are added as a tree: i with i+8, i+4, i+2, i+1). Written to
 /// output + position in ids. Must run before the update changes the rows.
-template <Element T, IdType Id, int Width>
+template <Element T, IdType Id, int Width, Element G = float>
 struct WeightGradients {
   struct Group {
-    GradientGroup<Id> source;
+    GradientGroup<Id, G> source;
     float* output = nullptr;  ///< parallel to source.bags.ids
     /// or to the entries of these bags, at most entry_bound of them
     bool from_first_entry = false;

@@ -230,7 +230,7 @@ class Accumulator {
       groups.push_back({bags, arena.merged.gradients, width});
     }
     groups.insert(groups.end(), added.begin(), added.end());
-    if (check) return op::require_countable<Id, Backend>(groups);
+    if (check) return op::require_countable<Backend, Id, float>(groups);
     const bool first = arena.merged.count == 0;
     const Room room(backend_, first ? arena.sums : spare_, width);
     op::MergedGradients merged;

@@ -17,8 +17,8 @@ namespace detail {
 /// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts it.
 /// All that may fail for another rank's sake, or for a batch that is too large, comes first: where it
 /// throws, no table of this rank has changed. Collective.
-template <IdType Id, class Backend, class Store, class Comm, class Trained, class Steps>
-void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const Store& store,
+template <IdType Id, class Backend, Element G, class Store, class Comm, class Trained, class Steps>
+void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Store& store,
                 Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
   const RankLayout& routing = store.routing();
   step.sorted.join(updater.backend());
@@ -26,7 +26,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
   const std::size_t arenas = store.arenas().size();
   if (may_be_too_large(step, arenas))
     for (std::size_t a = 0; a < arenas; ++a)
-      op::require_countable<Id, Backend>(gradients_of(step, a, gradient));
+      op::require_countable<Backend, Id, G>(gradients_of(step, a, gradient));
   for (std::size_t a = 0; a < arenas; ++a)
     if (updater.shared(a))
       updater.merge_own(a, gradients_of(step, a, gradient), step.batch.fixed_sizes());
@@ -34,7 +34,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
   UpdateStep<Trained> now = steps.next(training);
   updater.exchange(step.batch.most_entries(), now);
   steps.advance(training, store.seed(), now);
-  const std::vector<op::GradientGroup<Id>> none;
+  const std::vector<op::GradientGroup<Id, G>> none;
   const ObservedUpdate observed(updater.observers());
   for (std::size_t a = 0; a < arenas; ++a) {
     if (!routing.arenas()[a].trains) continue;

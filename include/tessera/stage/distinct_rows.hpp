@@ -192,6 +192,14 @@ class DistinctRows {
   }
 
   bool active(int feature) const { return !features_.empty() && features_[feature].active; }
+  /// Whether any feature is active; whether any is that has columns of the output.
+  bool any_active() const {
+    return std::ranges::any_of(features_, [](const Feature& f) { return f.active; });
+  }
+  bool pools() const {
+    return std::ranges::any_of(features_,
+                               [](const Feature& f) { return f.active && !f.is_sequence(); });
+  }
   /// First column of an active feature in the output.
   std::int64_t column(int feature) const { return features_[feature].column; }
   /// Distinct ids of an active feature: one per bag.

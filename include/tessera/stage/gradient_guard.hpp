@@ -54,8 +54,8 @@ class GradientGuard {
 
   /// Whether the step may change the tables: the same answer on every rank. Where a group rejects,
   /// collective, and the host waits.
-  template <class Comm>
-  bool accept(Comm& communicator, MatrixView<const float> gradient, SequenceGradients sequences) {
+  template <class Comm, Element G>
+  bool accept(Comm& communicator, MatrixView<const G> gradient, SequenceGradients sequences) {
     for (const Range& range : ranges_)
       count_of(range.policy).add(gradient.column_range(range.begin, range.end - range.begin));
     for (const SequenceGradient& sequence : sequences)

@@ -13,18 +13,47 @@
 
 namespace tessera::inline v0 {
 
-/// What this rank looks up in an arena; valid until the next call with this step.
+namespace detail {
+
+/// Whether a piece goes straight to the caller's 16-bit output.
+template <IdType Id, class Backend>
+bool stored_narrow(const Step<Id, Backend>& step, const Piece& piece) {
+  return step.narrow.stored() && !piece.travels && !step.distinct.active(piece.slot->feature);
+}
+
+/// What lookups_of leaves out, where `output` has 16 bits.
+template <Element T, IdType Id, class Backend>
+const std::vector<op::LookupGroup<Id, T>>& narrow_lookups_of(Step<Id, Backend>& step,
+                                                             std::size_t arena,
+                                                             MatrixView<T> output) {
+  auto& lookups = step.groups.template lookups<T>();
+  lookups.clear();
+  for (const Piece& piece : step.in_flight.order().sums(arena)) {
+    if (!stored_narrow(step, piece)) continue;
+    const SlotPart& part = piece.columns();
+    const MatrixView<T> to = output.column_range(part.column, part.width);
+    lookups.push_back(
+        {step.resident.placed(step.bags_of(piece), piece.index, piece.part), to.data, to.stride});
+  }
+  return lookups;
+}
+
+}  // namespace detail
+
+/// What this rank looks up in an arena, as floats; valid until the next call with this step.
 template <IdType Id, class Backend>
 const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std::size_t arena,
                                                    MatrixView<float> output) {
-  step.groups.lookups.clear();
+  auto& lookups = step.groups.lookups();
+  lookups.clear();
   for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
+    if (detail::stored_narrow(step, piece)) continue;
     const MatrixView<float> to =
         piece.travels ? step.in_flight.at_owner(piece) : step.output_of(piece, output);
-    step.groups.lookups.push_back(
+    lookups.push_back(
         {step.resident.placed(step.bags_of(piece), piece.index, piece.part), to.data, to.stride});
   }
-  return step.groups.lookups;
+  return lookups;
 }
 
 namespace detail {
@@ -39,6 +68,12 @@ template <IdType Id, class Backend>
 MatrixView<const float> gradient_at_owner(const Step<Id, Backend>& step, const Piece& piece,
                                           MatrixView<const float> gradient) {
   return piece.travels ? step.in_flight.at_owner(piece) : step.gradient_of(piece, gradient);
+}
+/// Those of 16 bits are read where the caller has them.
+template <IdType Id, class Backend, Element G>
+MatrixView<const G> gradient_at_owner(const Step<Id, Backend>&, const Piece& piece,
+                                      MatrixView<const G> gradient) {
+  return gradient.column_range(piece.columns().column, piece.columns().width);
 }
 
 /// The arena's rows that the ids of a piece are among, if `bags` has them as they are.
@@ -71,7 +106,7 @@ void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& st
   if constexpr (detail::sorts_beside<Backend>) {
     const std::size_t arenas = store.arenas().size();
     if (detail::may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
-    std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients;
+    std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients();
     for (std::size_t a = 0; a < arenas; ++a) {
       const detail::ArenaPlan& arena = store.routing().arenas()[a];
       if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
@@ -88,22 +123,23 @@ void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& st
 }
 
 /// What this rank updates in an arena; valid until the next call with this step.
-template <IdType Id, class Backend>
-const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, std::size_t arena,
-                                                       MatrixView<const float> gradient,
-                                                       detail::IdsAre ids = detail::IdsAre::rows) {
-  step.groups.gradients.clear();
+template <IdType Id, class Backend, Element G>
+const std::vector<op::GradientGroup<Id, G>>& gradients_of(
+    Step<Id, Backend>& step, std::size_t arena, MatrixView<const G> gradient,
+    detail::IdsAre ids = detail::IdsAre::rows) {
+  auto& gradients = step.groups.template gradients<G>();
+  gradients.clear();
   for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
-    const MatrixView<const float> from = detail::gradient_at_owner(step, piece, gradient);
+    const MatrixView<const G> from = detail::gradient_at_owner(step, piece, gradient);
     const op::Bags<Id> bags = step.bags_of(piece),
                        placed = ids == detail::IdsAre::rows
                                     ? bags
                                     : step.resident.placed(bags, piece.index, piece.part);
     op::RowRange rows{};  // slots are any
     if (placed.ids == bags.ids) rows = detail::rows_of(piece, bags);
-    step.groups.gradients.push_back({placed, from.data, from.stride, rows});
+    gradients.push_back({placed, from.data, from.stride, rows});
   }
-  return step.groups.gradients;
+  return gradients;
 }
 
 }  // namespace tessera::inline v0

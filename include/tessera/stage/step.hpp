@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/lookup.hpp>
@@ -9,7 +10,7 @@
 #include <tessera/sharding/fixed_string.hpp>
 #include <tessera/stage/admitted_batch.hpp>
 #include <tessera/stage/distinct_rows.hpp>
-#include <tessera/stage/float_values.hpp>
+#include <tessera/stage/narrow_values.hpp>
 #include <tessera/stage/resident_rows.hpp>
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/sorted_ahead.hpp>
@@ -23,6 +24,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -157,9 +159,24 @@ class RowsOfOthers {
 
 /// What this rank serves of one arena. Written by lookups_of and gradients_of.
 template <IdType Id>
-struct ServedGroups {
-  std::vector<op::LookupGroup<Id>> lookups;
-  std::vector<op::GradientGroup<Id>> gradients;
+class ServedGroups {
+ public:
+  template <Element T = float>
+  std::vector<op::LookupGroup<Id, T>>& lookups() {
+    return std::get<std::vector<op::LookupGroup<Id, T>>>(lookups_);
+  }
+  template <Element T = float>
+  std::vector<op::GradientGroup<Id, T>>& gradients() {
+    return std::get<std::vector<op::GradientGroup<Id, T>>>(gradients_);
+  }
+
+ private:
+  std::tuple<std::vector<op::LookupGroup<Id>>, std::vector<op::LookupGroup<Id, Half>>,
+             std::vector<op::LookupGroup<Id, BFloat16>>>
+      lookups_;
+  std::tuple<std::vector<op::GradientGroup<Id>>, std::vector<op::GradientGroup<Id, Half>>,
+             std::vector<op::GradientGroup<Id, BFloat16>>>
+      gradients_;
 };
 
 }  // namespace detail
@@ -180,7 +197,7 @@ struct Step {
   /// in slots of caches
   ResidentRows<Id, Backend> resident;
   detail::VectorsInFlight<Backend> in_flight;
-  detail::FloatValues<Backend> floats;  ///< under OutputType
+  detail::NarrowValues<Backend> narrow;  ///< under OutputType
   detail::ServedGroups<Id> groups;
   detail::StageRecord<Backend> record;  ///< under ReportSteps
   /// last, so that its work has ended before what it reads is freed

@@ -98,8 +98,8 @@ class Updater {
 
   /// Merges the gradients of a shared arena. No table changes. `fixed_sizes`: every rank's groups
   /// have as much room (see Step).
-  template <IdType Id>
-  void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+  template <IdType Id, Element G>
+  void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
                  bool fixed_sizes) {
     merged_[a] = merge(a, groups, fixed_sizes);
   }
@@ -148,8 +148,8 @@ class Updater {
 
   /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are for
   /// arenas that are not shared. Asks no other rank.
-  template <IdType Id>
-  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups,
+  template <IdType Id, Element G>
+  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
              const op::SortedBatch& sorted) {
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
@@ -166,8 +166,8 @@ class Updater {
   /// Whether somebody is told which rows change, by `tell` before `apply`.
   bool tells() const { return !observers_.empty() || !marks_.empty(); }
   /// `groups`: as apply's, with ids that are rows of the arena.
-  template <IdType Id>
-  void tell(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups) {
+  template <IdType Id, Element G>
+  void tell(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups) {
     if (routing_.arenas()[a].columns_split)
       tell_bags<std::int64_t>(a, rows_of(merged_[a]));
     else if (routing_.arenas()[a].replicated)
@@ -246,10 +246,11 @@ class Updater {
 
   // Operations are named by std::decay_t: nvcc writes the way to a type into the names of kernels,
   // and cannot where it leads over names of tables (Train<O, Table<"name">>).
-  template <int I, int Width, IdType Id>
-  void run_update(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups,
+  template <int I, int Width, IdType Id, Element G>
+  void run_update(std::size_t a, const Now& now,
+                  const std::vector<op::GradientGroup<Id, G>>& groups,
                   const op::SortedBatch& sorted = {}) const {
-    op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>>>(
+    op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>, G>>(
         backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), groups, merged_row_counter_, sorted});
   }
@@ -334,16 +335,16 @@ class Updater {
     return sum;
   }
 
-  template <IdType Id>
-  static std::int64_t entries_of(const std::vector<op::GradientGroup<Id>>& groups) {
+  template <IdType Id, Element G>
+  static std::int64_t entries_of(const std::vector<op::GradientGroup<Id, G>>& groups) {
     std::int64_t entries = 0;
-    for (const op::GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
+    for (const op::GradientGroup<Id, G>& group : groups) entries += group.bags.entry_bound;
     return entries;
   }
 
   /// Merges into this collection's buffers of the arena.
-  template <IdType Id>
-  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+  template <IdType Id, Element G>
+  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
                             bool padded) {
     const std::size_t room =
         static_cast<std::size_t>(std::min(entries_of(groups), routing_.arenas()[a].rows));
@@ -355,16 +356,16 @@ class Updater {
     // room that is left over travels, too
     if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<Id, Width>>(
+      op::run<op::Merge<Id, Width, G>>(
           backend_, {routing_.arenas()[a].rows, arenas_[a].width(), groups, &merged, padded});
     });
     return merged;
   }
 
-  template <IdType Id>
-  static std::vector<op::Bags<Id>> bags_of(const std::vector<op::GradientGroup<Id>>& groups) {
+  template <IdType Id, Element G>
+  static std::vector<op::Bags<Id>> bags_of(const std::vector<op::GradientGroup<Id, G>>& groups) {
     std::vector<op::Bags<Id>> bags;
-    for (const op::GradientGroup<Id>& group : groups) bags.push_back(group.bags);
+    for (const op::GradientGroup<Id, G>& group : groups) bags.push_back(group.bags);
     return bags;
   }
 

@@ -41,23 +41,24 @@ class WeightGradientStage {
   }
 
   /// Gradients have arrived. Collective.
-  template <IdType Id>
-  void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out) {
+  template <IdType Id, Element G>
+  void run_stage(Step<Id, Backend>& step, MatrixView<const G> gradient, std::span<float> out) {
     backend_.fill_zero(out.data(), out.size_bytes());
     if (in_place(step)) {
-      compute<Id>(step, gradient,
-                  [&](const Slot& slot, const op::Bags<Id>&, std::size_t, std::size_t) {
-                    return out.data() + step.batch[slot.feature].base;
-                  });
+      compute<Id, G>(step, gradient,
+                     [&](const Slot& slot, const op::Bags<Id>&, std::size_t, std::size_t) {
+                       return out.data() + step.batch[slot.feature].base;
+                     });
       scale_means(step, out);
       return;
     }
     order_served(step);
-    compute<Id>(step, gradient,
-                [&](const Slot&, const op::Bags<Id>& bags, std::size_t part, std::size_t received) {
-                  return owner_dots_.data() + first_dot_[received] +
-                         part * static_cast<std::size_t>(bags.entry_bound);
-                });
+    compute<Id, G>(
+        step, gradient,
+        [&](const Slot&, const op::Bags<Id>& bags, std::size_t part, std::size_t received) {
+          return owner_dots_.data() + first_dot_[received] +
+                 part * static_cast<std::size_t>(bags.entry_bound);
+        });
     if (step.batch.model_parallel()) {
       add_own(step, out);
     } else {
@@ -69,7 +70,8 @@ class WeightGradientStage {
         std::swap(owner_dots_,
                   requester_dots_);  // all slots are this rank's own, in the same order
       add_received(step, out);
-      add_distinct(step, gradient, out);
+      // of 16 bits only where no feature's rows came unpooled (NarrowValues)
+      if constexpr (std::is_same_v<G, float>) add_distinct(step, gradient, out);
     }
     scale_means(step, out);
   }
@@ -122,24 +124,23 @@ class WeightGradientStage {
 
   /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received),
   /// parallel to the bags' ids if in place, else to their entries alone.
-  template <IdType Id, class OutputOf>
-  void compute(Step<Id, Backend>& step, MatrixView<const float> gradient,
-               const OutputOf& output_of) {
-    using Group = typename op::WeightGradients<float, Id, op::dynamic_width>::Group;
+  template <IdType Id, Element G, class OutputOf>
+  void compute(Step<Id, Backend>& step, MatrixView<const G> gradient, const OutputOf& output_of) {
+    using Group = typename op::WeightGradients<float, Id, op::dynamic_width, G>::Group;
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       std::vector<Group> groups;
       for (const Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         if (bags.weights == nullptr || bags.entry_bound == 0) continue;
-        const MatrixView<const float> of_vectors = gradient_at_owner(step, piece, gradient);
+        const MatrixView<const G> of_vectors = gradient_at_owner(step, piece, gradient);
         groups.push_back({{step.resident.placed(bags, piece.index, piece.part), of_vectors.data,
                            of_vectors.stride},
                           output_of(*piece.slot, bags, piece.part, piece.index),
                           from_first_entry});
       }
       store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
-        using Op = op::WeightGradients<T, Id, Width>;
+        using Op = op::WeightGradients<T, Id, Width, G>;
         std::vector<typename Op::Group> of_width;
         for (const Group& group : groups)
           of_width.push_back({group.source, group.output, group.from_first_entry});

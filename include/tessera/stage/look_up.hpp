@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/lookup.hpp>
+#include <tessera/stage/served_groups.hpp>
+#include <tessera/stage/step.hpp>
+
+#include <cstddef>
+#include <type_traits>
+
+namespace tessera::inline v0::detail {
+
+/// Looks up all that this rank serves: what travels goes to its place on the wire, what this rank's
+/// own samples need straight to `output` (see NarrowValues). `timing` counts rows.
+template <IdType Id, class Backend, Element T, class Store, class Timing>
+void look_up(Step<Id, Backend>& step, MatrixView<T> output, const Backend& backend,
+             const Store& store, const Timing& timing) {
+  if constexpr (!std::is_same_v<T, float>) {
+    const WireOrder& order = step.in_flight.order();
+    const bool complete = order.requested().pieces().empty() &&
+                          store.routing().summed_columns().empty() && !step.distinct.pools();
+    step.narrow.set(complete, order.served().pieces().empty() && !step.distinct.any_active());
+  }
+  const MatrixView<float> floats = step.narrow.floats(backend, output);
+  for (std::size_t a = 0; a < store.arenas().size(); ++a) {
+    const auto run = [&]<Element Out>(const std::vector<op::LookupGroup<Id, Out>>& lookups) {
+      if (lookups.empty()) return;
+      timing.read_rows(lookups);
+      store.with_weights(a, [&]<int Width, class Weight>(const Weight* weights) {
+        op::run<op::Lookup<Weight, Id, Width, Out>>(backend,
+                                                    {weights, store.arenas()[a].width(), lookups});
+      });
+    };
+    run(lookups_of(step, a, floats));
+    if constexpr (!std::is_same_v<T, float>) run(narrow_lookups_of(step, a, output));
+  }
+}
+
+}  // namespace tessera::inline v0::detail
