@@ -8,7 +8,7 @@
 //   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
 //   A table of 2 GB alone: in the GPU's memory, in the host's, and there behind caches; batches routed ahead.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
-//   or bfloat16. Its 13 numbers, and the rows of the others' models, are padded to multiples of 16.
+//   or bfloat16; "bf16 outputs": MLPs, pooled vectors, dot and their gradients in bfloat16. Its 13 numbers, and the rows of the others' models, are padded to multiples of 16.
 #include <gpu/bench_gpu.hpp>
 #include <gpu/graph.hpp>
 
@@ -237,11 +237,13 @@ struct DlrmCase {
   bool gradient_epilogues = false;
 };
 
+/// `T`: of pooled vectors, the dot interaction's products, and their gradients.
+template <Element T>
 void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   constexpr int width = 128, tables = 26, numbers_in = 16;  // 13 numbers, padded
   const std::int64_t batch = batch_size(), rows = size_or(1'000'000, 50);
   constexpr std::int64_t columns = (tables + 1) * std::int64_t{width};
-  using Dot = DotInteraction<tables + 1, width, 32, float, true>;
+  using Dot = DotInteraction<tables + 1, width, 32, T, std::is_same_v<T, float>>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
@@ -255,7 +257,7 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     features.push_back({names[t], names[t], Pooling::sum, false});
     shards.push_back({t, {0, rows, 0, width}, 0});
   }
-  LayoutCollection<Widths<width>, Sgd, Cuda, One> embeddings{
+  LayoutCollection<Widths<width>, Sgd, Cuda, One, OutputType<T>> embeddings{
       self, backend, make_layout({1}, specs, features, shards), {}};
   const MlpOptions options{.precision = how.precision,
                            .tf32 = how.precision == DensePrecision::float32,
@@ -274,39 +276,45 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
 
   const Batches& drawn = Batches::of("DLRM", std::vector<Source>(tables, {1, rows, width}));
   const DeviceArray<float> numbers_of = drawn_values<float>(backend, batch * numbers_in, 7),
-                           x = floats(backend, batch * columns),
-                           dx = floats(backend, batch * columns),
-                           z = floats(backend, batch * Dot::columns()),
-                           dz = floats(backend, batch * Dot::columns()),
                            labels = floats(backend, batch), logits = floats(backend, batch),
                            d_logits = floats(backend, batch);
+  const auto matrix = [&](std::int64_t columns_of) {
+    return DeviceArray<T>(backend, static_cast<std::size_t>(batch * columns_of));
+  };
+  const DeviceArray<T> x = matrix(columns), dx = matrix(columns), z = matrix(Dot::columns()),
+                       dz = matrix(Dot::columns());
   const DeviceArray<double> loss(backend, 1);
-  const MatrixView<float> vectors(x.data(), batch, columns), d_vectors(dx.data(), batch, columns),
-      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns()),
+  const MatrixView<T> vectors(x.data(), batch, columns), d_vectors(dx.data(), batch, columns),
+      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns());
+  const MatrixView<float> numbers(numbers_of.data(), batch, numbers_in),
       out(logits.data(), batch, 1), d_out(d_logits.data(), batch, 1);
   const auto train = [&](std::size_t b) {
-    bottom.forward({numbers_of.data(), batch, numbers_in}, vectors.column_range(0, width));
+    bottom.forward(numbers, vectors.column_range(0, width));
     const auto pooled =
         embeddings.forward(KeyedJagged<std::int64_t>{tables, batch, drawn.ids[b].span(), {}, {}},
                            vectors.column_range(width, tables * width));
     Dot::forward(backend, vectors, products);
-    top.forward(products, out);
+    top.forward(MatrixView<const T>(products), out);
     BinaryCrossEntropyWithLogits{}.forward_backward(backend, out, labels.span(), d_out,
                                                     loss.data());
     top.backward(d_out, d_products);
     Dot::backward(backend, vectors, d_products, d_vectors);
-    bottom.backward(d_vectors.column_range(0, width), {});
+    bottom.backward(MatrixView<const T>(d_vectors.column_range(0, width)));
     dense.step(parameters, 0.01f);
     embeddings.backward(pooled, d_vectors.column_range(width, tables * width));
   };
   // Vectors written, read by both directions of the interaction, their gradients written and read;
   // products and theirs written and read.
-  const double activations =
-      4.0 * static_cast<double>(batch) * static_cast<double>(5 * columns + 4 * Dot::columns());
+  constexpr bool is_float = std::is_same_v<T, float>;
+  const double activations = static_cast<double>(sizeof(T)) * static_cast<double>(batch) *
+                             static_cast<double>(5 * columns + 4 * Dot::columns());
   const bool tf32 = how.precision == DensePrecision::float32;
   measure_steps(state, backend, stream, captured, 3 * drawn.entry_bytes + activations,
                 3 * drawn.distinct_bytes + activations,
-                {.memory_us = tf32 ? 3'580.0 : 3'200.0, .products_us = tf32 ? 2'530.0 : 1'260.0},
+                {.memory_us = tf32       ? 3'580.0
+                              : is_float ? 3'200.0
+                                         : 2'060.0,
+                 .products_us = tf32 ? 2'530.0 : 1'260.0},
                 train);
 }
 
@@ -410,7 +418,10 @@ int main(int argc, char** argv) {
          {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
           DlrmCase{"bf16", DensePrecision::bfloat16}})
       add(fmt::format("step/DLRM/{}{}", how.name, graph),
-          [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
+          [how, captured](benchmark::State& state) { dlrm<float>(state, how, captured); });
+    add(fmt::format("step/DLRM/bf16 outputs{}", graph), [captured](benchmark::State& state) {
+      dlrm<BFloat16>(state, {"bf16 outputs", DensePrecision::bfloat16}, captured);
+    });
   }
   for (const double skew : {0.0, 1.05})
     for (const TierCase how :

@@ -228,6 +228,38 @@ TEST_CASE(
     CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx, tolerance));
     CHECK(nearly(gradients, plain.gradients, tolerance));
     if (!bfloat16) continue;
+    // Ends in 16 bits: what floats give that hold the same numbers, rounded.
+    const auto bf16 = [](const std::vector<float>& from) {
+      std::vector<BFloat16> to;
+      for (const float number : from) to.push_back(from_float<BFloat16>(number));
+      return to;
+    };
+    const auto wide = [](const std::vector<BFloat16>& from) {
+      std::vector<float> to;
+      for (const BFloat16 number : from) to.push_back(to_float(number));
+      return to;
+    };
+    const OnGpu<BFloat16> narrow_x(backend, bf16(x)), narrow_dy(backend, bf16(dy)),
+        narrow_y(backend, bf16(std::vector<float>(batch * (outputs + padding), -7.0f))),
+        narrow_dx(backend, bf16(std::vector<float>(batch * (13 + padding), -7.0f)));
+    const MatrixView<BFloat16> to_y(narrow_y.data(), batch, outputs, outputs + padding),
+        to_dx(narrow_dx.data(), batch, 13, 13 + padding);
+    const MatrixView<const BFloat16> from_x(narrow_x.data(), batch, 13),
+        from_dy(narrow_dy.data(), batch, outputs, outputs + padding);
+    mlp.forward(from_x, to_y);
+    mlp.backward(from_dy, to_dx);
+    backend.copy(gradients.data(), parameters.gradients().data(), values.size() * sizeof(float));
+    backend.synchronize();
+    CHECK(nearly(columns(wide(narrow_y.read()), outputs, outputs + padding), plain.states.back(),
+                 8e-3));
+    CHECK(nearly(columns(wide(narrow_dx.read()), 13, 13 + padding), plain_dx, 8e-3));
+    CHECK(nearly(gradients, plain.gradients, 8e-3));
+    CHECK_THROWS_AS(mlp.backward({device_dy.data(), batch, outputs, outputs + padding}),
+                    InvalidArgument);
+    // an input alone: it is rounded before the products anyway
+    const std::vector<float> once = y.read();
+    mlp.forward(from_x, MatrixView<float>(y.data(), batch, outputs, outputs + padding));
+    CHECK((y.read() == once));
     PlainMlp exact{sizes, last_relu, doubles(values), {}, {}};
     exact.forward(doubles(x), batch);
     CHECK_FALSE(
@@ -289,6 +321,9 @@ TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   mlp.backward({none, 0, 2});
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
+  BFloat16 narrow[8];  // in float32
+  CHECK_THROWS_AS(mlp.forward(MatrixView<const BFloat16>(narrow, 2, 4), {none, 2, 2}),
+                  InvalidArgument);
   CHECK_THROWS_AS(Mlp<Cuda>(backend, {4}), InvalidArgument);
 }
 

@@ -11,6 +11,7 @@
 #include <gpu/array.hpp>
 #include <gpu/graph.hpp>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -78,21 +79,24 @@ using WithWeights =
          Features<Feature<"a", "a", Sum, Weighted>, Feature<"b", "b", Mean, Weighted>>>;
 
 /// DLRM in small: embeddings, bottom and top layers, dot interaction, loss, and the updates of all,
-/// on one stream.
-template <class Small>
+/// on one stream. `T`: of pooled vectors, the interaction's products, and their gradients.
+template <class Small, class T = float>
 Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
   constexpr bool weighted = std::is_same_v<Small, WithWeights>;
   using One = BasicSelfCommunicator<CudaTransfer>;
-  using Dot = DotInteraction<vectors, width>;
+  using Dot = DotInteraction<vectors, width, 8, T>;
+  constexpr DensePrecision precision =
+      std::is_same_v<T, float> ? DensePrecision::float32 : DensePrecision::bfloat16;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
-  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One> embeddings{
+  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, OutputType<T>> embeddings{
       self, backend, {.learning_rate = 0.5f, .seed = 3, .non_finite = NonFinite::count}};
   Mlp<Cuda> bottom(backend, {numbers, 16, width},
-                   {.last_relu = true, .gradient_epilogues = epilogues}),
-      top(backend, {Dot::columns(), 12, 1}, {.gradient_epilogues = epilogues});
+                   {.last_relu = true, .precision = precision, .gradient_epilogues = epilogues}),
+      top(backend, {Dot::columns(), 12, 1},
+          {.precision = precision, .gradient_epilogues = epilogues});
   DenseParameters parameters(backend, 5, bottom, top);
   DenseOptimizer dense(backend, Adagrad{});
 
@@ -105,32 +109,32 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   const Array<std::int64_t, Cuda> offsets(backend, first.offsets);
   const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels),
       weights(backend, first.weights), weight_gradients(backend, first.weights);
-  const auto matrix = [&](std::int64_t columns) {
-    return Array<float, Cuda>(backend,
-                              std::vector<float>(static_cast<std::size_t>(samples * columns)));
+  const auto matrix = [&]<class E>(E, std::int64_t columns) {
+    return Array<E, Cuda>(backend, std::vector<E>(static_cast<std::size_t>(samples * columns)));
   };
-  const Array<float, Cuda> v = matrix(vectors * width), dv = matrix(vectors * width),
-                           z = matrix(Dot::columns()), dz = matrix(Dot::columns()), y = matrix(1),
-                           dy = matrix(1);
+  const Array<T, Cuda> v = matrix(T{}, vectors * width), dv = matrix(T{}, vectors * width),
+                       z = matrix(T{}, Dot::columns()), dz = matrix(T{}, Dot::columns());
+  const Array<float, Cuda> y = matrix(0.0f, 1), dy = matrix(0.0f, 1);
   const Array<double, Cuda> loss(backend, std::vector<double>{0.0});
-  const MatrixView<float> all(v.data(), samples, vectors * width),
+  const MatrixView<T> all(v.data(), samples, vectors * width),
       d_all(dv.data(), samples, vectors * width), products(z.data(), samples, Dot::columns()),
-      d_products(dz.data(), samples, Dot::columns()), logits(y.data(), samples, 1),
-      d_logits(dy.data(), samples, 1);
+      d_products(dz.data(), samples, Dot::columns());
+  const MatrixView<float> logits(y.data(), samples, 1), d_logits(dy.data(), samples, 1),
+      given(x.data(), samples, numbers);
 
   const auto step = [&] {
     KeyedJagged<std::int32_t> batch{2, samples, ids.span(), offsets.span(), {}};
     if (weighted) batch.weights = weights.span();
     if (batches == Batches::bounded) batch.bounds = bounds;
-    bottom.forward({x.data(), samples, numbers}, all.column_range(0, width));
+    bottom.forward(given, all.column_range(0, width));
     const auto pooled = embeddings.forward(batch, all.column_range(width, 2 * width));
     Dot::forward(backend, all, products);
-    top.forward(products, logits);
+    top.forward(MatrixView<const T>(products), logits);
     BinaryCrossEntropyWithLogits{}.forward_backward(backend, logits, labels.span(), d_logits,
                                                     loss.data());
     top.backward(d_logits, d_products);
     Dot::backward(backend, all, d_products, d_all);
-    bottom.backward(d_all.column_range(0, width));
+    bottom.backward(MatrixView<const T>(d_all.column_range(0, width)));
     dense.step(parameters, 0.25f);
     if (weighted) {
       embeddings.backward(pooled, d_all.column_range(width, 2 * width), weight_gradients.span());
@@ -190,6 +194,20 @@ TEST_CASE(
       compare(std::type_identity<Plain>{}, batches, epilogues);
     compare(std::type_identity<WithWeights>{}, batches, false);
   }
+}
+
+TEST_CASE("a model whose vectors, products and gradients are bf16 trains as one in float, nearly") {
+  const Trained wide = train<Plain>(false, Batches::bounded, false),
+                narrow = train<Plain, BFloat16>(false, Batches::bounded, false);
+  CHECK((train<Plain, BFloat16>(true, Batches::bounded, false) == narrow));
+  CHECK(narrow.loss[0] == doctest::Approx(wide.loss[0]).epsilon(0.01));  // of all steps
+  CHECK(narrow.loss[0] != wide.loss[0]);
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < wide.tables.size(); ++i) {
+    difference += std::abs(narrow.tables[i] - wide.tables[i]);
+    size += std::abs(wide.tables[i]);
+  }
+  CHECK(difference < 0.15 * size);  // of Adagrad's first steps, as long whatever the gradient
 }
 
 namespace {

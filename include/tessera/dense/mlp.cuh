@@ -22,8 +22,9 @@ namespace tessera::inline v0 {
 /// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
 /// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
 /// epilogues of cuBLASLt's products. In bfloat16 hidden activations and their gradients have 16
-/// bits, and so have copies of the input, of the weights and of hidden layers' biases. One object
-/// serves one caller at a time.
+/// bits, and so have copies of the input, of the weights and of hidden layers' biases; input and
+/// output, and their gradients, may have them, too: such an input is read as it is where its
+/// width is a multiple of 8, and such an output's bias is rounded. One object serves one caller at a time.
 template <>
 class Mlp<Cuda> : public detail::MlpLayers {
  public:
@@ -68,10 +69,11 @@ class Mlp<Cuda> : public detail::MlpLayers {
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
   /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
-  void forward(MatrixView<const float> x, MatrixView<float> y) {
-    start_forward(x, y);
-    bfloat16() ? forward_in<BFloat16>() : forward_in<float>();
-  }
+  void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
+  /// The same with 16 bits. Throws InvalidArgument unless the precision is bfloat16.
+  void forward(MatrixView<const BFloat16> x, MatrixView<float> y) { forward_any(x, y); }
+  void forward(MatrixView<const float> x, MatrixView<BFloat16> y) { forward_any(x, y); }
+  void forward(MatrixView<const BFloat16> x, MatrixView<BFloat16> y) { forward_any(x, y); }
 
   /// Takes a part of gradients() that the work given to the backend so far makes final.
   using Ready = std::function<void(std::span<const float>)>;
@@ -81,8 +83,62 @@ class Mlp<Cuda> : public detail::MlpLayers {
   /// called once per layer, last layer first, as soon as the layer's weight and bias gradients have
   /// been launched.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
-    check_backward(dy, dx);
-    if (dy.rows == 0) {
+    backward_any({dy, {}}, {dx, {}}, ready);
+  }
+  /// The same where y has 16 bits: so has dy. Throws InvalidArgument where it has not.
+  void backward(MatrixView<const BFloat16> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
+    backward_any({floats(dy), dy}, {dx, {}}, ready);
+  }
+  /// Either, with a dx of 16 bits, whatever x has.
+  template <class T>
+    requires std::is_same_v<T, BFloat16>
+  void backward(MatrixView<const float> dy, MatrixView<T> dx, const Ready& ready = {}) {
+    backward_any({dy, {}}, {floats(dx), dx}, ready);
+  }
+  template <class T>
+    requires std::is_same_v<T, BFloat16>
+  void backward(MatrixView<const BFloat16> dy, MatrixView<T> dx, const Ready& ready = {}) {
+    backward_any({floats(dy), dy}, {floats(dx), dx}, ready);
+  }
+
+ private:
+  /// A matrix of floats, or of 16 bits if that has data: then `floats` is its shape alone.
+  template <class F, class B>
+  struct Either {
+    MatrixView<F> floats;
+    MatrixView<B> narrow;
+    bool given() const { return floats.data != nullptr || narrow.data != nullptr; }
+  };
+  using Given = Either<const float, const BFloat16>;
+  using Wanted = Either<float, BFloat16>;
+  static MatrixView<const float> floats(MatrixView<const float> m) { return m; }
+  static MatrixView<float> floats(MatrixView<float> m) { return m; }
+  static MatrixView<const float> floats(MatrixView<const BFloat16> m) {
+    return {nullptr, m.rows, m.columns, m.stride};
+  }
+  static MatrixView<float> floats(MatrixView<BFloat16> m) {
+    return {nullptr, m.rows, m.columns, m.stride};
+  }
+
+  template <class X, class Y>
+  void forward_any(MatrixView<const X> x, MatrixView<Y> y) {
+    require(bfloat16() || (std::is_same_v<X, float> && std::is_same_v<Y, float>),
+            "Mlp: an input or output of 16 bits needs .precision = DensePrecision::bfloat16");
+    start_forward(floats(x), floats(y));
+    narrow_x_ = {};
+    narrow_y_ = {};
+    if constexpr (std::is_same_v<X, BFloat16>) narrow_x_ = x;
+    if constexpr (std::is_same_v<Y, BFloat16>) narrow_y_ = y;
+    bfloat16() ? forward_in<BFloat16>() : forward_in<float>();
+  }
+
+  void backward_any(const Given& dy, const Wanted& dx, const Ready& ready) {
+    require(dy.floats.rows == 0 || (dy.narrow.data != nullptr) == (narrow_y_.data != nullptr),
+            "Mlp: an output of 16 bits has a gradient of 16 bits, one of floats has one of floats");
+    require(bfloat16() || dx.narrow.data == nullptr,
+            "Mlp: an input gradient of 16 bits needs .precision = DensePrecision::bfloat16");
+    check_backward(dy.floats, dx.floats, dx.given());
+    if (dy.floats.rows == 0) {
       backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
       for (int l = layers() - 1; l >= 0; --l) announce(ready, l);
       return;
@@ -90,7 +146,6 @@ class Mlp<Cuda> : public detail::MlpLayers {
     bfloat16() ? backward_in<BFloat16>(dy, dx, ready) : backward_in<float>(dy, dx, ready);
   }
 
- private:
   template <class T>
   void forward_in() {
     const std::int64_t rows = x_.rows;
@@ -101,14 +156,24 @@ class Mlp<Cuda> : public detail::MlpLayers {
         masks_[static_cast<std::size_t>(l - 1)].resize(backend_,
                                                        rows * gpu::mask_row_bits(size(l)) / 8);
     }
-    if constexpr (!std::is_same_v<T, float>) {
-      narrow_input_.resize(backend_, rows * stride_of<T>(input_size()));
-      const std::int64_t columns = padded<T>(input_size());
-      gpu::narrow(backend_, x_, MatrixView<T>(narrow_input_.data(), rows, columns));
-    }
+    if constexpr (!std::is_same_v<T, float>)
+      if (!reads_narrow_x()) {
+        const std::int64_t columns = padded<T>(input_size());
+        narrow_input_.resize(backend_, rows * columns);
+        const MatrixView<T> copied(narrow_input_.data(), rows, columns);
+        if (narrow_x_.data == nullptr) {
+          gpu::narrow(backend_, x_, copied);
+        } else {
+          backend_.fill_zero(copied.data, narrow_input_.size() * sizeof(T));
+          copy<T>(narrow_x_, copied);
+        }
+      }
     copy_parameters<T>();
     for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), bias_of<T>(l));
-    forward_layer<T>(layers() - 1, y_, values_.data() + bias_offset(layers() - 1));
+    const int last = layers() - 1;
+    if constexpr (!std::is_same_v<T, float>)
+      if (narrow_y_.data != nullptr) return forward_layer<T>(last, narrow_y_, bias_of<T>(last));
+    forward_layer<T>(last, y_, values_.data() + bias_offset(last));
   }
 
   template <class T, class Out>
@@ -134,15 +199,19 @@ class Mlp<Cuda> : public detail::MlpLayers {
   }
 
   template <class T>
-  void backward_in(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
-    const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
+  void backward_in(const Given& dy, const Wanted& dx, const Ready& ready) {
+    const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end()),
+                       rows = dy.floats.rows;
     for (auto& buffer : gradient_)
-      buffer.resize(backend_,
-                    dy.rows * stride_of<T>(widest) * static_cast<std::int64_t>(sizeof(T)));
+      buffer.resize(backend_, rows * stride_of<T>(widest) * static_cast<std::int64_t>(sizeof(T)));
     const int last = layers() - 1;
-    backward_layer<T>(last, dy, MatrixView<const float>(y_), dx, ready);
+    if (dy.narrow.data == nullptr)
+      backward_layer<T>(last, dy.floats, MatrixView<const float>(y_), dx, ready);
+    if constexpr (!std::is_same_v<T, float>)
+      if (dy.narrow.data != nullptr)
+        backward_layer<T>(last, dy.narrow, MatrixView<const T>(narrow_y_), dx, ready);
     for (int l = last - 1; l >= 0; --l)
-      backward_layer<T>(l, MatrixView<const T>(gradient<T>(l, dy.rows)),
+      backward_layer<T>(l, MatrixView<const T>(gradient<T>(l, rows)),
                         MatrixView<const T>(hidden<T>(l + 1)), dx, ready);
   }
 
@@ -150,7 +219,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
   /// or dx.
   template <class T, class Above>
   void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output,
-                      MatrixView<float> dx, const Ready& ready) {
+                      const Wanted& dx, const Ready& ready) {
     float* const sums = options_.bias ? gradients_.data() + bias_offset(l) : nullptr;
     // else the product of the layer above has done it
     const bool masks = relu(l) && !at(l).applied_mask;
@@ -191,11 +260,16 @@ class Mlp<Cuda> : public detail::MlpLayers {
         gpu::one_output_backward(backend_, in, g, weight_of<T>(l).data, below, given.data);
       };
       if (l > 0) at(l - 1).applied_mask = false;
-      l > 0 ? pass(gradient<T>(l - 1, above.rows)) : pass(dx);
+      if (l > 0)
+        pass(gradient<T>(l - 1, above.rows));
+      else if (dx.narrow.data == nullptr)
+        pass(dx.floats);
+      else if constexpr (!std::is_same_v<T, float>)
+        pass(dx.narrow);
       return announce(ready, l);
     }
     gemm_.run(product, g.data, in.data, sums, weights.data);
-    if (weights.data != given.data) copy(weights, given);
+    if (weights.data != given.data) copy<float>(weights, given);
     announce(ready, l);
     const auto pass_down = [&](auto below, bool may_mask) {
       gpu::GemmShape down{.rows = above.rows,
@@ -216,8 +290,10 @@ class Mlp<Cuda> : public detail::MlpLayers {
     if (l > 0) {
       at(l - 1).applied_mask = false;
       pass_down(gradient<T>(l - 1, above.rows), at(l - 1).kept_mask);
-    } else if (dx.data != nullptr) {
-      pass_down(dx, false);
+    } else if (dx.floats.data != nullptr) {
+      pass_down(dx.floats, false);
+    } else if constexpr (!std::is_same_v<T, float>) {
+      if (dx.narrow.data != nullptr) pass_down(dx.narrow, false);
     }
   }
 
@@ -251,9 +327,14 @@ class Mlp<Cuda> : public detail::MlpLayers {
     return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
            matrix.stride == stride_of<T>(matrix.stride);
   }
-  void copy(MatrixView<const float> from, MatrixView<float> to) const {
+  /// Whether an input of 16 bits is read as it is: products may read zeros behind its columns.
+  bool reads_narrow_x() const {
+    return narrow_x_.data != nullptr && input_size() == padded<BFloat16>(input_size());
+  }
+  template <class T>
+  void copy(MatrixView<const T> from, MatrixView<T> to) const {
     const auto bytes = [](std::int64_t count) {
-      return static_cast<std::size_t>(count) * sizeof(float);
+      return static_cast<std::size_t>(count) * sizeof(T);
     };
     gpu::check(cudaMemcpy2DAsync(to.data, bytes(to.stride), from.data, bytes(from.stride),
                                  bytes(from.columns), static_cast<std::size_t>(from.rows),
@@ -296,7 +377,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
       const MatrixView<const T> to = weight_of<T>(l);
       const MatrixView<T> weights(const_cast<T*>(to.data), size(l + 1), to.columns, to.stride);
       if constexpr (std::is_same_v<T, float>) {
-        copy(from, weights);
+        copy<T>(from, weights);
       } else {
         gpu::narrow(backend_, from, weights);
         const auto biases = static_cast<std::int64_t>(bias_size(l));
@@ -330,6 +411,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
     if (layer > 0) return hidden<T>(layer);
     if constexpr (std::is_same_v<T, float>)
       return x_;
+    else if (reads_narrow_x())
+      return narrow_x_;
     else
       return {narrow_input_.data(), x_.rows, input_size(), stride_of<T>(input_size())};
   }
@@ -356,7 +439,9 @@ class Mlp<Cuda> : public detail::MlpLayers {
   bool constant_ = false, copied_ = false;  ///< parameters stay; they are in parameter_copies_
   Buffer<std::byte, Cuda> parameter_copies_;
   Buffer<float, Cuda> weight_gradient_;
-  Buffer<BFloat16, Cuda> narrow_input_;  ///< in bfloat16 alone
+  Buffer<BFloat16, Cuda> narrow_input_;    ///< in bfloat16 alone
+  MatrixView<const BFloat16> narrow_x_{};  ///< in place of x_ and y_
+  MatrixView<BFloat16> narrow_y_{};
 };
 
 }  // namespace tessera::inline v0
