@@ -281,21 +281,21 @@ int main(int argc, char** argv) {
         [=](benchmark::State& state) { update<128, RowWiseAdagrad>(state, s); });
   }
   add("dot forward/27 x 128/bf16",
-      [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.8); });
+      [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.95); });
   add("dot backward/27 x 128/bf16",
-      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.75); });
+      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.95); });
   add("dot forward/27 x 128/fp16",
-      [](benchmark::State& state) { dot<Half, false, false>(state, 0.8); });
+      [](benchmark::State& state) { dot<Half, false, false>(state, 0.95); });
   add("dot backward/27 x 128/fp16",
-      [](benchmark::State& state) { dot<Half, false, true>(state, 0.75); });
+      [](benchmark::State& state) { dot<Half, false, true>(state, 0.95); });
   add("dot forward/27 x 128/fp32",
       [](benchmark::State& state) { dot<float, false, false>(state, 0.6); });
   add("dot backward/27 x 128/fp32",
       [](benchmark::State& state) { dot<float, false, true>(state, 0.6); });
   add("dot forward/27 x 128/tf32",
-      [](benchmark::State& state) { dot<float, true, false>(state, 0.75); });
+      [](benchmark::State& state) { dot<float, true, false>(state, 0.95); });
   add("dot backward/27 x 128/tf32",
-      [](benchmark::State& state) { dot<float, true, true>(state, 0.8); });
+      [](benchmark::State& state) { dot<float, true, true>(state, 0.95); });
   add("encode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, false>(state, 0.75); });
   add("encode/width:128/int8", [](benchmark::State& state) { codec<Int8, false>(state, 0.65); });
   add("decode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, true>(state, 0.6); });

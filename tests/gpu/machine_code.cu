@@ -6,7 +6,7 @@
 #include <tessera/cuda/route.cuh>
 #include <tessera/cuda/update.cuh>
 #include <tessera/dense/dense_kernels.cuh>
-#include <tessera/interaction/dot_kernels.cuh>
+#include <tessera/interaction/dot_tensor.cuh>
 #include <tessera/optimizer/optimizers.hpp>
 
 namespace tessera::inline v0::gpu {
@@ -46,11 +46,16 @@ template __global__ void write_split<std::int32_t>(
     const PackCount*, const __grid_constant__ GroupBatch<SplitGroup<std::int32_t>>);
 
 using Criteo = DotShape<27, 128, 16>;
-template __global__ void dot_forward_16bit<Criteo, BFloat16>(const MatrixView<const BFloat16>,
-                                                             const MatrixView<BFloat16>);
-template __global__ void dot_backward_16bit<Criteo, BFloat16>(const MatrixView<const BFloat16>,
-                                                              const MatrixView<const BFloat16>,
+template __global__ void dot_forward_tensor<Criteo, BFloat16>(const MatrixView<const BFloat16>,
                                                               const MatrixView<BFloat16>);
+template __global__ void dot_backward_tensor<Criteo, BFloat16>(const MatrixView<const BFloat16>,
+                                                               const MatrixView<const BFloat16>,
+                                                               const MatrixView<BFloat16>);
+template __global__ void dot_forward_tensor<Criteo, float>(const MatrixView<const float>,
+                                                           const MatrixView<float>);
+template __global__ void dot_backward_tensor<Criteo, float>(const MatrixView<const float>,
+                                                            const MatrixView<const float>,
+                                                            const MatrixView<float>);
 template __global__ void add_rows<MaskedRows<BFloat16, BFloat16, BFloat16>, 8>(
     const MaskedRows<BFloat16, BFloat16, BFloat16>, float*, const int);
 

@@ -208,7 +208,7 @@ phase_sanitize() {
 # Kernel and case: one launch of each after two others, with all counters.
 profiles=('copy_rows|lookup/width:128/bag:1/uniform' 'copy_rows|lookup/width:16/bag:1/uniform' 'pool_rows|lookup/width:128/bag:10/uniform'
   'merge_windows|update/sgd/width:128/bag:1/uniform' 'merge_windows|update/rowwise adagrad/width:128/bag:1/uniform'
-  'dot_forward_16bit|dot forward/27 x 128/bf16' 'dot_backward_16bit|dot backward/27 x 128/bf16')
+  'dot_forward_tensor|dot forward/27 x 128/bf16' 'dot_backward_tensor|dot backward/27 x 128/bf16')
 phase_profile() {
   start_phase 360
   table profile

@@ -32,6 +32,14 @@ struct Counters {
   std::uint64_t launches = 0, blocks = 0, threads = 0, switches = 0, barriers = 0, collectives = 0;
 };
 
+/// A copy to shared memory that its thread has not waited for.
+struct PendingCopy {
+  unsigned char* to = nullptr;
+  const unsigned char* from = nullptr;
+  int bytes = 0;
+  PendingCopy* next = nullptr;
+};
+
 /// Runs the threads of a block as fibers on the calling thread, one block after another. Barriers
 /// and warp intrinsics are meeting points where operands are checked. One launch at a time:
 /// launches from several host threads wait for each other.
@@ -155,6 +163,22 @@ class Engine {
     yield();
   }
 
+  /// A thread's copies to shared memory, of which the latest is waited for first.
+  SIMT_RUNTIME void push_copy(PendingCopy copy) {
+    copy.next = lane().copies;
+    lane().copies = new PendingCopy(copy);
+  }
+  SIMT_RUNTIME bool pop_copy(PendingCopy& copy) {
+    PendingCopy* const latest = lane().copies;
+    if (latest == nullptr) return false;
+    copy.to = latest->to;
+    copy.from = latest->from;
+    copy.bytes = latest->bytes;
+    lane().copies = latest->next;
+    delete latest;
+    return true;
+  }
+
   SIMT_RUNTIME void fence() {
     tsan::acquire(&fence_tag_);
     tsan::release(&fence_tag_);
@@ -189,6 +213,7 @@ class Engine {
     std::uint64_t result = 0;
     uint3 thread{};
     Fiber* fiber = nullptr;
+    PendingCopy* copies = nullptr;
   };
   /// Addresses that stand for a block's barriers. Fresh memory for each block: freeing makes the
   /// thread sanitizer forget the order that they carried, so blocks stay unordered among
@@ -240,9 +265,13 @@ class Engine {
     try {
       body_(argument_);
       if (arrived_ != 0) fail("a thread exits while others of its block wait in __syncthreads");
+      if (lane().copies != nullptr)
+        fail("a thread exits before its copies to shared memory have arrived");
     } catch (...) {
       if (!aborting_) failure_ = std::current_exception();
       aborting_ = true;
+      for (PendingCopy copy; pop_copy(copy);) {
+      }
     }
   }
 

@@ -38,6 +38,28 @@ inline void prefetch_sector(const void* p) {
   static_cast<void>(*static_cast<const volatile char*>(p));
 }
 
+/// The place is filled with 0xff until the bytes arrive: when the lane waits, the latest copy first.
+inline void copy_later(void* shared, const void* global, int bytes) {
+  auto& engine = simt::Engine::instance();
+  if ((reinterpret_cast<std::uintptr_t>(shared) | reinterpret_cast<std::uintptr_t>(global)) % 16 !=
+      0)
+    engine.fail("a copy to shared memory whose pointers are not aligned to 16 bytes");
+  if (bytes < 0 || bytes > 16) engine.fail("a copy to shared memory of more than 16 bytes");
+  for (int i = 0; i < 16; ++i) static_cast<unsigned char*>(shared)[i] = 0xff;
+  engine.push_copy({static_cast<unsigned char*>(shared), static_cast<const unsigned char*>(global),
+                    bytes, nullptr});
+}
+inline void wait_for_copies() {
+  simt::PendingCopy copy;
+  while (simt::Engine::instance().pop_copy(copy))
+    for (int i = 0; i < 16; ++i) copy.to[i] = i < copy.bytes ? copy.from[i] : 0;
+}
+
+template <Element T>
+std::uint32_t round_pair(float low, float high) {
+  return from_float<T>(low).bits | std::uint32_t{from_float<T>(high).bits} << 16;
+}
+
 namespace detail {
 
 struct MatrixFragments {

@@ -38,7 +38,11 @@ enum class Fault {
   deadlock,
   misaligned,
   too_much_shared,
-  trap
+  trap,
+  copied,  // none: the tile comes by copy_later
+  copy_read_early,
+  copy_forgotten,
+  misaligned_copy
 };
 
 // Reverses each tile of 64 numbers through shared memory, twice, and adds a warp's neighbours.
@@ -68,9 +72,15 @@ __global__ void reverse_tiles(const float* in, float* out, int tiles, int* total
   if constexpr (F == Fault::shuffle_from_outside)
     if (lane < 16) __shfl_sync(0x0000ffffu, lane, 16);
   if constexpr (F == Fault::misaligned) out[t] = __ldg(reinterpret_cast<const float4*>(in + 1)).x;
+  if constexpr (F == Fault::misaligned_copy) gpu::copy_later(tile, in + 1, 16);
   for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
     const float* source = in + i * n;
-    tile[t] = source[F == Fault::global_out_of_bounds && i == tiles - 1 ? t + 1 : t];
+    if constexpr (F == Fault::copied || F == Fault::copy_read_early || F == Fault::copy_forgotten) {
+      if (t % 4 == 0) gpu::copy_later(tile + t, source + t, 16);
+      if constexpr (F == Fault::copied) gpu::wait_for_copies();
+    } else {
+      tile[t] = source[F == Fault::global_out_of_bounds && i == tiles - 1 ? t + 1 : t];
+    }
     if constexpr (F == Fault::dynamic_shared_out_of_bounds) tile[t + 1] = 0;
     if constexpr (F != Fault::missing_barrier) __syncthreads();
     const float v = tile[n - 1 - t];
@@ -79,6 +89,7 @@ __global__ void reverse_tiles(const float* in, float* out, int tiles, int* total
     out[i * n + t] = v + warp[t ^ 1];
     if constexpr (F == Fault::blocks_race)
       if (t == 5) *total += 1;
+    if constexpr (F == Fault::copy_read_early) gpu::wait_for_copies();
     if constexpr (F != Fault::missing_second_barrier) __syncthreads();
   }
   if constexpr (F != Fault::blocks_race)
@@ -136,7 +147,10 @@ bool contains(const std::string& text, const char* part) {
 }  // namespace
 
 TEST_CASE("without a fault the kernel is right under every order") {
-  simt::under_every_order([] { CHECK(run<Fault::none>() == expected()); });
+  simt::under_every_order([] {
+    CHECK(run<Fault::none>() == expected());
+    CHECK(run<Fault::copied>() == expected());
+  });
 }
 
 TEST_CASE("the emulator names the fault, the thread and the place") {
@@ -154,6 +168,9 @@ TEST_CASE("the emulator names the fault, the thread and the place") {
   CHECK(contains(error_of<Fault::misaligned>(), "misaligned load"));
   CHECK(contains(error_of<Fault::too_much_shared>(), "too much static shared memory"));
   CHECK(contains(error_of<Fault::trap>(), "__trap (block (0,0,0), thread (3,0,0)"));
+  CHECK(contains(error_of<Fault::copy_forgotten>(),
+                 "a thread exits before its copies to shared memory have arrived"));
+  CHECK(contains(error_of<Fault::misaligned_copy>(), "pointers are not aligned to 16 bytes"));
   const std::string deadlock = error_of<Fault::deadlock>();
   CHECK(contains(deadlock, "deadlock in block (0,0,0): thread (0,0,0) waits in __syncthreads at"));
   CHECK(contains(deadlock, "64 of 64 threads"));
@@ -164,6 +181,7 @@ TEST_CASE("a missing barrier changes the results of some order") {
   CHECK((simt::has_tsan || wrong_orders<Fault::missing_barrier>() > 0));
   CHECK((simt::has_tsan || wrong_orders<Fault::missing_second_barrier>() > 0));
   CHECK((simt::has_tsan || wrong_orders<Fault::missing_warp_sync>() > 0));
+  CHECK((simt::has_tsan || wrong_orders<Fault::copy_read_early>() > 0));
 }
 
 TEST_CASE("planted: global_out_of_bounds" * doctest::skip()) { run<Fault::global_out_of_bounds>(); }

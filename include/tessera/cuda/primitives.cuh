@@ -54,6 +54,32 @@ __device__ __forceinline__ void prefetch_sector(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
+/// Copies up to 16 bytes from global to shared memory, past the registers, and fills up with zeros;
+/// both pointers are aligned to 16 bytes. The bytes are there after the lane's wait_for_copies,
+/// and for other lanes after the __syncwarp behind it.
+__device__ __forceinline__ void copy_later(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(shared))),
+               "l"(__cvta_generic_to_global(global)), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// Two floats as 16-bit elements, the first in the lower half: from_float's bits, but any NaN for a
+/// NaN.
+template <Element T>
+__device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  std::uint32_t pair;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
 /// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
 /// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
 /// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c

@@ -5,7 +5,8 @@
 #include <tessera/cuda/backend.cuh>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/interaction/dot_any_shape.cuh>
-#include <tessera/interaction/dot_kernels.cuh>
+#include <tessera/interaction/dot_float.cuh>
+#include <tessera/interaction/dot_tensor.cuh>
 
 #include <algorithm>
 #include <cstddef>
@@ -45,7 +46,7 @@ namespace op {
 
 // 16-bit elements on the tensor cores, sums in float; with Tf32 floats too, which are rounded to 10
 // bits of mantissa before they are multiplied. Samples that shared memory does not hold are
-// multiplied as floats, slower; of 16-bit elements and Tf32 their backward alone.
+// multiplied as floats, slower; backward also those of more than 128 vectors.
 
 template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
 struct Kernel<DotForward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
@@ -53,20 +54,19 @@ struct Kernel<DotForward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
     using Shape = gpu::DotShape<Vectors, Width, PadTo>;
     const MatrixView<const T> x = p.x;
     const MatrixView<T> z = p.z;
-    constexpr std::int64_t triangle = gpu::fits_shared_memory<T>(Shape::pairs) ? Shape::pairs : 0;
-    constexpr std::int64_t tile = gpu::DotForwardTile<Shape>::floats, tiles = (Vectors + 3) / 4;
-    if constexpr (Tf32)
-      gpu::launch_dot<T>(backend, "dot_forward_tf32", x.rows, triangle,
-                         gpu::dot_forward_tf32<Shape>, x, z);
-    else if constexpr (!std::is_same_v<T, float>)
-      gpu::launch_dot<T>(backend, "dot_forward_16bit", x.rows, triangle,
-                         gpu::dot_forward_16bit<Shape, T>, x, z);
-    else if constexpr (gpu::fits_shared_memory<T>(tile))
-      gpu::launch_dot<T>(backend, "dot_forward_float", x.rows, tile, gpu::dot_forward_float<Shape>,
-                         x, z);
-    else
+    constexpr bool tensor = Tf32 || !std::is_same_v<T, float>;
+    constexpr std::int64_t shared = tensor ? gpu::DotTensorMemory<Shape, T>::elements
+                                           : gpu::DotFloatMemory<Shape>::elements,
+                           tiles = (Vectors + 3) / 4;
+    if constexpr (!gpu::fits_shared_memory<T>(shared))
       gpu::launch_dot_any_shape(backend, "dot_forward_any_shape", x.rows * tiles * tiles,
-                                gpu::dot_forward_any_shape<Shape>, x, z);
+                                gpu::dot_forward_any_shape<Shape, T>, x, z);
+    else if constexpr (tensor)
+      gpu::launch_dot<T>(backend, "dot_forward_tensor", x.rows, shared,
+                         gpu::dot_forward_tensor<Shape, T>, x, z);
+    else
+      gpu::launch_dot<T>(backend, "dot_forward_float", x.rows, shared,
+                         gpu::dot_forward_float<Shape>, x, z);
   }
 };
 
@@ -74,25 +74,21 @@ template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
 struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
   static void run(const Cuda& backend, const auto& p) {
     using Shape = gpu::DotShape<Vectors, Width, PadTo>;
-    constexpr bool is_float = std::is_same_v<T, float>;
+    using Memory = gpu::DotBackwardMemory<Shape, T>;
     const MatrixView<const T> x = p.x, dz = p.dz;
     const MatrixView<T> dx = p.dx;
-    constexpr std::int64_t shared = Tf32       ? gpu::DotBackwardTf32<Shape>::floats
-                                    : is_float ? gpu::DotBackwardMatrix<Shape>::floats
-                                               : gpu::DotBackwardTile<Shape>::elements;
-    if constexpr (!gpu::fits_shared_memory<T>(shared))
+    constexpr bool tensor = Tf32 || !std::is_same_v<T, float>;
+    constexpr std::int64_t floats = gpu::DotFloatBackwardMemory<Shape>::elements;
+    if constexpr (tensor ? !Memory::fits : !gpu::fits_shared_memory<T>(floats))
       gpu::launch_dot_any_shape(backend, "dot_backward_any_shape",
                                 x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
                                 gpu::dot_backward_any_shape<Shape, T>, x, dz, dx);
-    else if constexpr (Tf32)
-      gpu::launch_dot<T>(backend, "dot_backward_tf32", x.rows, shared,
-                         gpu::dot_backward_tf32<Shape>, x, dz, dx);
-    else if constexpr (is_float)
-      gpu::launch_dot<T>(backend, "dot_backward_float", x.rows, shared,
-                         gpu::dot_backward_float<Shape>, x, dz, dx);
+    else if constexpr (tensor)
+      gpu::launch_dot<T>(backend, "dot_backward_tensor", x.rows, Memory::elements,
+                         gpu::dot_backward_tensor<Shape, T>, x, dz, dx);
     else
-      gpu::launch_dot<T>(backend, "dot_backward_16bit", x.rows, shared,
-                         gpu::dot_backward_16bit<Shape, T>, x, dz, dx);
+      gpu::launch_dot<T>(backend, "dot_backward_float", x.rows, floats,
+                         gpu::dot_backward_float<Shape>, x, dz, dx);
   }
 };
 

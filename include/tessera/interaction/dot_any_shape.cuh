@@ -30,21 +30,21 @@ __device__ __forceinline__ bool fours_aligned(const MatrixView<T>& x) {
 
 /// z of samples that shared memory does not hold: a thread sums 4 x 4 of a sample's products, and
 /// finds the vectors in the cache.
-template <class Shape>
+template <class Shape, Element T>
 __global__ void __launch_bounds__(any_shape_threads)
-    dot_forward_any_shape(const MatrixView<const float> x, const MatrixView<float> z) {
+    dot_forward_any_shape(const MatrixView<const T> x, const MatrixView<T> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
   constexpr std::int64_t tiles = (vectors + 3) / 4;
   const std::int64_t thread =
                          static_cast<std::int64_t>(blockIdx.x) * any_shape_threads + threadIdx.x,
                      sample = thread / (tiles * tiles);
   if (sample >= x.rows) return;
-  const float* in = x.row(sample);
-  float* out = z.row(sample);
+  const T* in = x.row(sample);
+  T* out = z.row(sample);
   const int tile = static_cast<int>(thread % (tiles * tiles)), r = tile / tiles * 4,
             c = tile % tiles * 4;
   for (std::int64_t i = tile; i < Shape::columns - Shape::pairs; i += tiles * tiles)
-    out[i < width ? i : i + Shape::pairs] = i < width ? in[i] : 0.0f;
+    out[i < width ? i : i + Shape::pairs] = i < width ? in[i] : T{};
   if (c > r) return;
   const bool aligned = fours_aligned<width>(x);
   float sums[4][4] = {};
@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(any_shape_threads)
   }
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j)
-      if (r + i < vectors && c + j < r + i) out[width + Shape::pair(r + i, c + j)] = sums[i][j];
+      if (r + i < vectors && c + j < r + i)
+        out[width + Shape::pair(r + i, c + j)] = from_float<T>(sums[i][j]);
 }
 
 /// dx likewise: a thread holds 4 columns of 8 vectors and goes through all vectors; a warp's
