@@ -46,6 +46,7 @@ void for_each_member(C& c, F&& f) {
   f("file_bandwidth", c.file_bandwidth);
   f("file_queue_depth", c.file_queue_depth);
   f("directory_seconds", c.directory_seconds);
+  f("missing_seconds", c.missing_seconds);
   f("lookup_seconds", c.lookup_seconds);
   f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
@@ -133,7 +134,7 @@ inline Constants read_constants(const std::string& path) {
       if (given == json.end()) {
         // of no use where no table is OnHost or OnFile
         if (name != "bus_bandwidth" && name != "host_memory_per_rank" &&
-            name != "directory_seconds" && !name.starts_with("file_"))
+            name != "directory_seconds" && name != "missing_seconds" && !name.starts_with("file_"))
           missing.push_back(member);
         return;
       }

@@ -385,7 +385,9 @@ void tiers(benchmark::State& state, const TierCase& how, double skew) {
   measure(state, backend, 1, bus ? least : 3 * row * n + 2 * row * n, least,
           {.share = 0.7,
            .over_bus = bus,
-           .host_us = cached == 0 ? 0 : 1e6 * n * Cluster{}.directory_seconds},
+           .host_us = cached == 0 ? 0
+                                  : 1e6 * (n * Cluster{}.directory_seconds +
+                                           missed * Cluster{}.missing_seconds)},
           step);
   static_cast<void>(ahead.take());
   const CacheCounters after = embeddings.tables().cache_counters();

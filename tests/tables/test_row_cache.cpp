@@ -105,6 +105,8 @@ TEST_CASE("the directory gives up what a list in order of use gives up, batch by
       REQUIRE(directory.victims(std::ssize(free)) == free);
       directory.replace(free, missing);
       for (std::size_t i = 0; i < free.size(); ++i) {
+        CHECK(directory.pins(free[i]) == 1);
+        directory.unpin(free[i]);
         std::erase_if(expected, [&](const auto& entry) { return entry.second == free[i]; });
         expected[missing[i]] = free[i];
         now.insert(free[i]);

@@ -247,9 +247,10 @@ class CostModel {
   }
   /// Each is read, and as many go back; of files, into blocks that are read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
-    if (tier == Tier::host) return apply_seconds(t.memory, 1, width, tier);
+    if (tier == Tier::host)
+      return cluster_.missing_seconds + apply_seconds(t.memory, 1, width, tier);
     const double record = static_cast<double>(t.memory.of({0, 1, 0, width}));
-    return 3 * (kBlock + record) / cluster_.file_bandwidth;
+    return cluster_.missing_seconds + 3 * (kBlock + record) / cluster_.file_bandwidth;
   }
 
   constexpr double gather_seconds(double ids, double distinct, int width, Tier tier) const {

@@ -72,7 +72,9 @@ struct Cluster {
   double file_bandwidth = 5.0e8;
   int file_queue_depth = 64;
   /// per id of a table behind a cache: the host looks for its row's slot
-  double directory_seconds = 3.4e-8;
+  double directory_seconds = 2e-8;
+  /// per row that a cache lacks, besides its bytes: the host finds it a slot
+  double missing_seconds = 1e-7;
   double lookup_seconds = 2e-12;  ///< per id, besides its row's bytes
   double check_seconds = 5e-12;   ///< per id that a rank's samples have
   double route_seconds = 1e-11;   ///< per id that a rank sends or receives

@@ -117,8 +117,9 @@ class RowCache {
   void fill_all(std::int64_t rows, const Make& make) {
     const std::int64_t at_once =
         std::min(slots(), std::max<std::int64_t>(1, (std::int64_t{8} << 20) / format_.bytes));
-    std::vector<std::int64_t> to, from(static_cast<std::size_t>(at_once));
-    std::iota(from.begin(), from.end(), std::int64_t{0});
+    std::vector<std::int64_t> to;
+    std::vector<Slot> from(static_cast<std::size_t>(at_once));
+    std::iota(from.begin(), from.end(), Slot{0});
     for (std::int64_t first = 0; first < rows; first += at_once) {
       const auto count = static_cast<std::size_t>(std::min(at_once, rows - first));
       make(first, static_cast<std::int64_t>(count));
@@ -155,7 +156,7 @@ class RowCache {
       const Moves some = dirty.from(first);
       move(backend_, some, {});
       const std::lock_guard lock(mutex_);
-      for (const std::int64_t slot : some.slots) directory_.mark_clean(static_cast<Slot>(slot));
+      for (const Slot slot : some.slots) directory_.mark_clean(slot);
     }
     backend_.synchronize();
   }
@@ -190,10 +191,12 @@ class RowCache {
 
   /// Rows and their slots.
   struct Moves {
-    std::span<const std::int64_t> rows, slots;
+    std::span<const std::int64_t> rows;
+    std::span<const Slot> slots;
   };
   struct Moved {
-    std::vector<std::int64_t> rows, slots;
+    std::vector<std::int64_t> rows;
+    std::vector<Slot> slots;
 
     void add(std::int64_t row, Slot slot) {
       rows.push_back(row);
@@ -204,7 +207,7 @@ class RowCache {
       slots.clear();
     }
     void sort() {
-      std::vector<std::pair<std::int64_t, std::int64_t>> pairs(rows.size());
+      std::vector<std::pair<std::int64_t, Slot>> pairs(rows.size());
       for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = {rows[i], slots[i]};
       std::sort(pairs.begin(), pairs.end());
       for (std::size_t i = 0; i < pairs.size(); ++i) std::tie(rows[i], slots[i]) = pairs[i];
@@ -337,14 +340,16 @@ class RowCache {
         directory_.begin_leaving(slot);
       }
     }
-    coming_.rows.assign(missing.begin(), missing.end());
-    coming_.slots.assign(victims.begin(), victims.end());
+    Moves coming{missing, victims};
     if (files_) {
       leaving_.sort();
+      coming_.rows = missing;
+      coming_.slots = victims;
       coming_.sort();
+      coming = coming_;
     }
     try {
-      move(backend, leaving_, coming_);
+      move(backend, leaving_, coming);
     } catch (...) {  // the victims are where they were
       const std::lock_guard lock(mutex_);
       for (const Slot slot : victims) directory_.end_leaving(slot);
@@ -352,7 +357,7 @@ class RowCache {
     }
     const std::lock_guard lock(mutex_);
     directory_.replace(victims, missing);
-    for (const Slot slot : victims) pin(slot, pins);
+    pins.slots_.insert(pins.slots_.end(), victims.begin(), victims.end());
     return victims;
   }
 
@@ -380,12 +385,13 @@ class RowCache {
   /// First rows of slots go back, then others come; from and to files each list ascending by row.
   /// Where it throws, no slot has changed.
   void move(const Backend& backend, const Moves& back, const Moves& in) {
-    const std::span<const std::int64_t> parts[]{back.rows, back.slots, in.rows, in.slots};
-    std::size_t numbers = 0;
-    for (const auto& part : parts) numbers += part.size();
+    const std::size_t numbers = 2 * (back.rows.size() + in.rows.size());
     std::int64_t* const lists = lists_.resize(backend, numbers).data();
     std::int64_t* to = host_lists_.resize(backend, numbers).data();
-    for (const auto& part : parts) to = std::copy(part.begin(), part.end(), to);
+    for (const Moves& moves : {back, in}) {
+      to = std::copy(moves.rows.begin(), moves.rows.end(), to);
+      to = std::copy(moves.slots.begin(), moves.slots.end(), to);
+    }
     if (numbers != 0) backend.copy(lists, host_lists_.data(), numbers * sizeof(std::int64_t));
     const std::int64_t *const back_rows = lists, *const back_slots = back_rows + back.rows.size(),
                               *const in_rows = back_slots + back.rows.size(),

@@ -7,6 +7,7 @@
 #include <tessera/core/random.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -32,7 +33,7 @@ class RowDirectory {
     require(slots > 0 && slots <= std::numeric_limits<Slot>::max() / 4,
             "a cache of {} rows; give 1 .. 2^29", slots);
     slots_.resize(static_cast<std::size_t>(slots));
-    index_.resize(2 * slots_.size());
+    index_.resize((slots_.size() + 3) / 4);
     order_.resize(2 * slots_.size());
     clear();
   }
@@ -45,11 +46,15 @@ class RowDirectory {
   /// The slot of a row, or none.
   Slot find(std::int64_t row) const {
     const std::uint32_t hash = hash_of(row);
-    for (std::size_t i = home(hash);; i = next(i)) {
-      const Place place = index_[i];
-      if (place.slot == none) return none;
-      if (place.hash == hash && slots_[at(place.slot)].row == row) return place.slot;
+    std::size_t i = home(hash);
+    for (std::size_t left = index_.size(); left != 0; --left, i = next(i)) {
+      const Bucket& bucket = index_[i];
+      for (unsigned found = places(bucket.hash, hash); found != 0; found &= found - 1)
+        if (const Slot slot = bucket.slot[std::countr_zero(found)]; slots_[at(slot)].row == row)
+          return slot;
+      if (bucket.passed() == 0) break;
     }
+    return none;
   }
   /// Calls visit(i, the slot of rows[i] or none) in order. It may use and pin slots, but neither
   /// insert nor remove rows. Negative rows are in no slot.
@@ -61,18 +66,21 @@ class RowDirectory {
         std::ssize(rows),
         [&](std::size_t i) {
           const std::uint32_t hash = hashes[i % (2 * distance)] = hash_of(rows[i]);
-          prefetch_places(home(hash));
+          prefetch(&index_[home(hash)]);
         },
         [&](std::size_t i) {
           const std::uint32_t hash = hashes[i % (2 * distance)];
-          std::size_t p = home(hash);
-          while (index_[p].slot != none && index_[p].hash != hash) p = next(p);
-          likely[i % distance] = index_[p].slot;
-          if (index_[p].slot != none) prefetch_slot(index_[p].slot);
+          const Bucket& bucket = index_[home(hash)];
+          const unsigned found = places(bucket.hash, hash);
+          Slot& slot = likely[i % distance];
+          if (found != 0)
+            prefetch_slot(slot = bucket.slot[std::countr_zero(found)]);
+          else
+            slot = bucket.passed() == 0 ? none : unknown;
         },
         [&](std::size_t i) {
           Slot slot = rows[i] < 0 ? none : likely[i % distance];
-          if (slot != none && row(slot) != rows[i]) slot = find(rows[i]);  // the same hash
+          if (slot == unknown || (slot != none && row(slot) != rows[i])) slot = find(rows[i]);
           visit(i, slot);
         });
   }
@@ -122,15 +130,11 @@ class RowDirectory {
   void remove(Slot slot) {
     Entry& entry = slots_[at(slot)];
     if (entry.row == none_row) return;
-    std::size_t hole = home(hash_of(entry.row));
-    while (index_[hole].slot != slot) hole = next(hole);
-    // places behind the hole move up where that brings them nearer to their home
-    for (std::size_t i = next(hole); index_[i].slot != none; i = next(i))
-      if (from(home(index_[i].hash), i) >= from(hole, i)) {
-        index_[hole] = index_[i];
-        hole = i;
-      }
-    index_[hole].slot = none;
+    std::size_t i = home(hash_of(entry.row));
+    unsigned found;
+    for (; (found = places(index_[i].slot, slot)) == 0; i = next(i)) --index_[i].passed();
+    index_[i].hash[std::countr_zero(found)] = 0;
+    index_[i].slot[std::countr_zero(found)] = none;
     entry.row = none_row;
     entry.dirty = false;
     entry.batch = 0;
@@ -141,28 +145,33 @@ class RowDirectory {
     slots_[at(slot)].dirty = false;
     const std::uint32_t hash = hash_of(row);
     std::size_t i = home(hash);
-    while (index_[i].slot != none) i = next(i);
-    index_[i] = {hash, slot};
+    unsigned free;
+    for (; (free = places(index_[i].hash, std::uint32_t{0})) == 0; i = next(i))
+      ++index_[i].passed();
+    index_[i].hash[std::countr_zero(free)] = hash;
+    index_[i].slot[std::countr_zero(free)] = slot;
   }
-  /// The rows of slots, if any, leave them for rows[i], which have come: the batch uses them.
+  /// The rows of slots, if any, leave them for rows[i], which have come: the batch uses and pins
+  /// them.
   void replace(std::span<const Slot> slots, std::span<const std::int64_t> rows) {
     ahead(
         std::ssize(slots), [&](std::size_t i) { prefetch_slot(slots[i]); },
         [&](std::size_t i) {
-          prefetch_places(home(hash_of(row(slots[i]))));
-          prefetch_places(home(hash_of(rows[i])));
+          prefetch(&index_[home(hash_of(row(slots[i])))]);
+          prefetch(&index_[home(hash_of(rows[i]))]);
         },
         [&](std::size_t i) {
           end_leaving(slots[i]);
           remove(slots[i]);
           insert(slots[i], rows[i]);
           use(slots[i]);
+          pin(slots[i]);
         });
   }
 
   /// No row is in any slot, no slot pinned.
   void clear() {
-    std::fill(index_.begin(), index_.end(), Place{});
+    std::fill(index_.begin(), index_.end(), Bucket{});
     batch_ = 1;
     first_ = 0;
     used_ = slots_.size();
@@ -174,7 +183,7 @@ class RowDirectory {
 
   /// Bytes for one slot, whatever its row.
   static constexpr std::int64_t bytes_per_slot() {
-    return sizeof(Entry) + 2 * sizeof(Place) + 2 * sizeof(Slot);
+    return sizeof(Entry) + sizeof(Bucket) / 4 + 2 * sizeof(Slot);
   }
 
  private:
@@ -188,33 +197,40 @@ class RowDirectory {
     std::uint32_t place = 0;  // in order_
     std::int32_t pins = 0;
   };
-  struct Place {
-    std::uint32_t hash = 0;
-    Slot slot = none;
+  static constexpr Slot unknown = none - 1;
+  /// Seven rows in a cache line: those whose home it is, or a bucket before it that was full.
+  struct Bucket {
+    static constexpr int rows = 7;
+    std::uint32_t hash[rows + 1] = {};  // 0: nothing there
+    Slot slot[rows + 1] = {none, none, none, none, none, none, none, none};
+
+    /// How many rows found it full: a search for them goes on behind it.
+    std::uint32_t& passed() { return hash[rows]; }
+    std::uint32_t passed() const { return hash[rows]; }
   };
+  static_assert(sizeof(Bucket) == 64);
 
   static std::size_t at(Slot slot) { return static_cast<std::size_t>(slot); }
   static std::uint32_t hash_of(std::int64_t row) {
-    return static_cast<std::uint32_t>(mix64(static_cast<std::uint64_t>(row)) >> 32);
+    return static_cast<std::uint32_t>(mix64(static_cast<std::uint64_t>(row)) >> 32) | 1;
   }
   std::size_t home(std::uint32_t hash) const {
     return static_cast<std::size_t>((std::uint64_t{hash} * index_.size()) >> 32);
   }
   std::size_t next(std::size_t i) const { return i + 1 == index_.size() ? 0 : i + 1; }
-  /// How many places `to` lies behind `begin`.
-  std::size_t from(std::size_t begin, std::size_t to) const {
-    return to >= begin ? to - begin : to + index_.size() - begin;
+  /// The places of a bucket, a bit each, where a value is. Without branches: nobody could guess them.
+  template <class T>
+  static unsigned places(const T (&values)[Bucket::rows + 1], T value) {
+    unsigned found = 0;
+    for (int i = 0; i < Bucket::rows; ++i) found |= static_cast<unsigned>(values[i] == value) << i;
+    return found;
   }
 
   static void prefetch(const void* memory) {
     __builtin_prefetch(memory, 1);
     asm volatile("");  // else g++ drops calls of functions that do nothing but prefetch
   }
-  /// Those that a search begins with may lie on two cache lines, as may an entry.
-  void prefetch_places(std::size_t first) const {
-    prefetch(&index_[first]);
-    prefetch(&index_[std::min(first + 3, index_.size() - 1)]);
-  }
+  /// An entry may lie on two cache lines.
   void prefetch_slot(Slot slot) const {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&slots_[at(slot)]);
     prefetch(bytes);
@@ -260,7 +276,7 @@ class RowDirectory {
   template <class T>
   using Array = std::vector<T, LargeAllocator<T>>;
   Array<Entry> slots_;
-  Array<Place> index_;                // by hash of the row: at its home or, without a gap, behind
+  Array<Bucket> index_;               // by hash of the row
   Array<Slot> order_;                 // a ring, oldest first, with gaps: `none`
   std::size_t first_ = 0, used_ = 0;  // of order_
   std::uint64_t batch_ = 1;
