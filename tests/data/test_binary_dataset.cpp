@@ -188,13 +188,10 @@ TEST_CASE("what is written is the layout, and is read again") {
 TEST_CASE("several threads read what one reads, and find the same fault") {
   constexpr std::int64_t kSamples = 5000;
   const Folder folder;
-  ClickBatch<std::int32_t> whole{.size = kSamples,
-                                 .features = 3,
-                                 .dense_columns = 2,
-                                 .labels = {},
-                                 .dense = {},
-                                 .ids = {},
-                                 .offsets = {}};
+  ClickBatch<std::int32_t> whole;
+  whole.size = kSamples;
+  whole.features = 3;
+  whole.dense_columns = 2;
   const std::vector<std::int64_t> rows{100, 30'001, 3};
   for (std::int64_t f = 0; f < 3; ++f)
     for (std::int64_t s = 0; s < kSamples; ++s)

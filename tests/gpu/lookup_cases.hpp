@@ -21,8 +21,9 @@ void pool_plainly(const std::vector<T>& arena, int width, const HostBags<Id>& ba
     for (int c = 0; c < width; ++c) {
       float sum = 0;
       for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
-        const float x = to_float(arena[static_cast<std::size_t>(
-            (bags.ids[static_cast<std::size_t>(i)] + bags.row_bias) * width + c)]);
+        const std::int64_t id = bags.ids[static_cast<std::size_t>(i)];
+        if (id < 0) continue;
+        const float x = to_float(arena[static_cast<std::size_t>((id + bags.row_bias) * width + c)]);
         sum = bags.weights.empty() ? sum + x
                                    : std::fma(bags.weights[static_cast<std::size_t>(i)], x, sum);
       }
@@ -44,6 +45,8 @@ void check_lookup(int padding) {
     for (const int longest : {1, 2, 23})
       groups.push_back(random_bags<Id>(random, bags - longest, longest, rows,
                                        groups.size() % 2 == 0 ? 0 : rows, c));
+  for (std::size_t g = 0; g < groups.size(); g += 2)  // and some whose bad ids were taken out
+    for (std::size_t i = g; i < groups[g].ids.size(); i += 5) groups[g].ids[i] = -1;
   groups.push_back({});                                                          // no bags
   groups.push_back(random_bags<Id>(random, 1, 0, rows, 0, Coefficients::none));  // one empty bag
   const std::int64_t columns = static_cast<std::int64_t>(groups.size()) * (Width + padding);

@@ -64,9 +64,6 @@ __global__ void __launch_bounds__(lookup_threads)
   }
 }
 
-template <class T, int Width>
-inline constexpr int floats_of_lane = RowLanes<T, Width>::pieces * RowLanes<T, Width>::vector;
-
 /// The rows of entries [begin, begin + count) in their order, `flight` loaded before the first is
 /// added; the next ids are asked for while rows are on their way. Rows that are read again come from
 /// near caches: then instructions count, and a whole flight takes an id, an address, a load and
@@ -77,9 +74,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
                                                                std::int64_t begin, int count,
                                                                int lane) {
   using Lanes = RowLanes<T, Width>;
-  constexpr int floats = floats_of_lane<T, Width>, flight = floats <= 4    ? 8
-                                                            : floats <= 32 ? 32 / floats
-                                                                           : 1;
+  constexpr int flight = Lanes::most_in_flight;
   constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
   const T* const of_lane = as_base(arena + bags.row_bias * Width + lane * Lanes::vector);
   const Id* const ids = as_base(bags.ids + begin);
@@ -127,7 +122,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
 
 /// A group of lanes sums a bag. Lanes do not talk to each other.
 template <Element T, IdType Id, int Width, Element Out = float>
-__global__ void __launch_bounds__(lookup_threads, floats_of_lane<T, Width> <= 4 ? 4 : 3)
+__global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::floats <= 4 ? 4 : 3)
     pool_bags(const T* __restrict__ arena,
               const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;

@@ -69,9 +69,7 @@ template <class Lanes, Element G>
 __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry<G>* entries, int count,
                                                       bool aligned, int lane) {
   // about 64 bytes per lane
-  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4   ? 4
-                                                                 : floats <= 8 ? 2
-                                                                               : 1;
+  constexpr int flight = Lanes::floats <= 4 ? 4 : Lanes::floats <= 8 ? 2 : 1;
   RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
@@ -214,9 +212,7 @@ __global__ void __launch_bounds__(merge_threads, 2)
                    const std::uint32_t unit) {
   using Lanes = typename Sink::Lanes;
   // few warps have a row to add: each must have many loads on their way
-  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats > 16       ? 1
-                                                                 : 32 / floats > 8 ? 8
-                                                                                   : 32 / floats;
+  constexpr int flight = Lanes::most_in_flight;
   constexpr unsigned full = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / Lanes::lanes,
             row_lane = lane % Lanes::lanes;

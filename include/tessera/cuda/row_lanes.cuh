@@ -49,6 +49,9 @@ struct RowLanes {
   static constexpr bool exact = pieces * lanes == vectors;  ///< no lane is ever idle
   /// Rows to load before the first is used: about 64 bytes per lane.
   static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
+  static constexpr int floats = pieces * vector;  ///< that a lane holds of a row
+  /// Rows to load where little else needs registers: up to 32 floats per lane, 8 rows.
+  static constexpr int most_in_flight = floats <= 4 ? 8 : floats <= 32 ? 32 / floats : 1;
 
   /// The first column of a lane's vector, and whether there is one.
   static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) {

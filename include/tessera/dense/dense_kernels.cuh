@@ -51,26 +51,27 @@ struct MaskedRows {
   MatrixView<const A> activation;
   MatrixView<M> masked;
 
+  // what a thread loads of a row
   template <int N>
-  struct Loaded {
-    Elements<G, N> gradient;
-    Elements<A, N> activation;
-  };
+  using First = Elements<G, N>;
+  template <int N>
+  using Second = Elements<A, N>;
   static constexpr int bytes = sizeof(G);  ///< of an element that is loaded
   __device__ std::int64_t rows() const { return gradient.rows; }
   __device__ std::int64_t columns() const { return gradient.columns; }
   template <int N>
-  __device__ void load(Loaded<N>& to, std::int64_t row, std::int64_t column) const {
-    to.gradient = Elements<G, N>::at(gradient, row, column);
-    if (activation.data != nullptr) to.activation = Elements<A, N>::at(activation, row, column);
+  __device__ void load(Elements<G, N>& g, Elements<A, N>& a, std::int64_t row,
+                       std::int64_t column) const {
+    g = Elements<G, N>::at(gradient, row, column);
+    if (activation.data != nullptr) a = Elements<A, N>::at(activation, row, column);
   }
   template <int N>
-  __device__ void add(const Loaded<N>& from, std::int64_t row, std::int64_t column,
-                      float (&sum)[N]) const {
+  __device__ void add(const Elements<G, N>& g, const Elements<A, N>& a, std::int64_t row,
+                      std::int64_t column, float (&sum)[N]) const {
     Elements<M, N> kept;
     for (int i = 0; i < N; ++i) {
-      const bool keeps = activation.data == nullptr || to_float(from.activation.value[i]) > 0.0f;
-      const float value = keeps ? to_float(from.gradient.value[i]) : 0.0f;
+      const bool keeps = activation.data == nullptr || to_float(a.value[i]) > 0.0f;
+      const float value = keeps ? to_float(g.value[i]) : 0.0f;
       kept.value[i] = from_float<M>(value);
       sum[i] += value;
     }
@@ -89,25 +90,24 @@ struct OneOutputRows {
   MatrixView<D> of_inputs;
 
   template <int N>
-  struct Loaded {
-    Elements<T, N> input;
-    float gradient;
-  };
+  using First = Elements<T, N>;
+  template <int N>
+  using Second = float;
   static constexpr int bytes = sizeof(T);
   __device__ std::int64_t rows() const { return inputs.rows; }
   __device__ std::int64_t columns() const { return inputs.columns; }
   template <int N>
-  __device__ void load(Loaded<N>& to, std::int64_t row, std::int64_t column) const {
-    to.input = Elements<T, N>::at(inputs, row, column);
-    to.gradient = to_float(gradient(row, 0));
+  __device__ void load(Elements<T, N>& x, float& g, std::int64_t row, std::int64_t column) const {
+    x = Elements<T, N>::at(inputs, row, column);
+    g = to_float(gradient(row, 0));
   }
   template <int N>
-  __device__ void add(const Loaded<N>& from, std::int64_t row, std::int64_t column,
+  __device__ void add(const Elements<T, N>& x, float g, std::int64_t row, std::int64_t column,
                       float (&sum)[N]) const {
     Elements<D, N> below;
     for (int i = 0; i < N; ++i) {
-      sum[i] = fmaf(from.gradient, to_float(from.input.value[i]), sum[i]);
-      below.value[i] = from_float<D>(from.gradient * to_float(weights[column + i]));
+      sum[i] = fmaf(g, to_float(x.value[i]), sum[i]);
+      below.value[i] = from_float<D>(g * to_float(weights[column + i]));
     }
     if (of_inputs.data != nullptr)
       *reinterpret_cast<Elements<D, N>*>(&of_inputs(row, column)) = below;
@@ -135,12 +135,16 @@ __global__ void __launch_bounds__(dense_threads)
   if (column < rows.columns())
     for (std::int64_t row = chunk * sum_rows + first; row < end;
          row += rows_at_once * rows_in_flight) {
-      typename Rows::template Loaded<N> loaded[rows_in_flight];
+      // Not an array of pairs: their constructor would construct arrays in turn, and ptxas, where
+      // nothing is inlined, finds no bound of its stack.
+      typename Rows::template First<N> first_of[rows_in_flight];
+      typename Rows::template Second<N> second_of[rows_in_flight];
       for (int r = 0; r < rows_in_flight; ++r)
-        if (row + r * rows_at_once < end) rows.load(loaded[r], row + r * rows_at_once, column);
+        if (row + r * rows_at_once < end)
+          rows.load(first_of[r], second_of[r], row + r * rows_at_once, column);
       for (int r = 0; r < rows_in_flight; ++r) {
         if (row + r * rows_at_once >= end) break;
-        rows.add(loaded[r], row + r * rows_at_once, column, sum);
+        rows.add(first_of[r], second_of[r], row + r * rows_at_once, column, sum);
       }
     }
   if (partial == nullptr) return;

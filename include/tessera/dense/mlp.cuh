@@ -229,6 +229,32 @@ class Mlp<Cuda> : public detail::MlpLayers {
     if (copies) g = MatrixView<const T>(gradient<T>(l, above.rows));
     const MatrixView<const T> in = input<T>(l);
     const MatrixView<float> given = weight_gradient(l);
+    const auto mask_above = [&](float* of_bias) {
+      if (copies)
+        gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(),
+                          gradient<T>(l, above.rows), of_bias);
+      else if (of_bias != nullptr)
+        gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), of_bias);
+    };
+    // f(where the gradient of the layer's input goes), which is empty where nobody wants it
+    const auto with_below = [&](const auto& f) {
+      if (l > 0) return f(gradient<T>(l - 1, above.rows));
+      if constexpr (!std::is_same_v<T, float>)
+        if (dx.narrow.data != nullptr) return f(dx.narrow);
+      f(dx.floats);
+    };
+    if (l > 0) at(l - 1).applied_mask = false;
+    bool& summed = at(l).summed;
+    summed = false;
+    const T* const weight = weight_of<T>(l).data;
+    if (size(l + 1) == 1) {
+      mask_above(sums);
+      with_below([&](auto below) {
+        gpu::one_output_backward(backend_, in, g, weight, below, given.data);
+      });
+      return announce(ready, l);
+    }
+
     MatrixView<float> weights = given;
     if (!aligned(given)) {
       weights.stride = stride_of<float>(size(l));
@@ -242,59 +268,31 @@ class Mlp<Cuda> : public detail::MlpLayers {
                            .b_stride = in.stride,
                            .c_stride = weights.stride,
                            .a_transposed = true};
-    bool& summed = at(l).summed;
     // of what is narrowed here, the kernel adds the floats
-    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above> &&
-        !one_output(l)) {
+    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
       product.sum_a = true;
-      summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
-      product.sum_a = summed;
+      product.sum_a = summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
     }
-    if (copies)
-      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(),
-                        gradient<T>(l, above.rows), summed ? nullptr : sums);
-    else if (sums != nullptr && !summed)
-      gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
-    if (one_output(l)) {
-      const auto pass = [&](auto below) {
-        gpu::one_output_backward(backend_, in, g, weight_of<T>(l).data, below, given.data);
-      };
-      if (l > 0) at(l - 1).applied_mask = false;
-      if (l > 0)
-        pass(gradient<T>(l - 1, above.rows));
-      else if (dx.narrow.data == nullptr)
-        pass(dx.floats);
-      else if constexpr (!std::is_same_v<T, float>)
-        pass(dx.narrow);
-      return announce(ready, l);
-    }
+    mask_above(summed ? nullptr : sums);
     gemm_.run(product, g.data, in.data, sums, weights.data);
     if (weights.data != given.data) copy<float>(weights, given);
     announce(ready, l);
-    const auto pass_down = [&](auto below, bool may_mask) {
+    with_below([&](auto below) {
+      if (below.data == nullptr) return;
       gpu::GemmShape down{.rows = above.rows,
                           .columns = size(l),
                           .inner = size(l + 1),
                           .a_stride = g.stride,
                           .b_stride = weight_of<T>(l).stride,
                           .c_stride = below.stride};
-      const T* const weight = weight_of<T>(l).data;
-      if (may_mask) {
+      if (l > 0 && at(l - 1).kept_mask) {
         down.apply_mask = true;
         down.apply_mask = at(l - 1).applied_mask =
             gemm_.offers(down, g.data, weight, nullptr, below.data, mask(l));
       }
       gemm_.run(down, g.data, weight, nullptr, below.data, nullptr,
                 down.apply_mask ? mask(l) : nullptr);
-    };
-    if (l > 0) {
-      at(l - 1).applied_mask = false;
-      pass_down(gradient<T>(l - 1, above.rows), at(l - 1).kept_mask);
-    } else if (dx.floats.data != nullptr) {
-      pass_down(dx.floats, false);
-    } else if constexpr (!std::is_same_v<T, float>) {
-      if (dx.narrow.data != nullptr) pass_down(dx.narrow, false);
-    }
+    });
   }
 
   void announce(const Ready& ready, int layer) const {
@@ -304,7 +302,6 @@ class Mlp<Cuda> : public detail::MlpLayers {
   }
   Epilogues& at(int layer) { return epilogues_[static_cast<std::size_t>(layer)]; }
   bool bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
-  bool one_output(int layer) const { return size(layer + 1) == 1; }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
 
