@@ -132,6 +132,30 @@ TEST_CASE(
   CHECK(simt::DeviceHeap::instance().count() == others);
 }
 
+TEST_CASE("mlp: an epilogue that cuBLASLt has for one batch and not for the next") {
+  const auto last_gradients = [&](bool epilogues) {
+    const Cuda backend;
+    Mlp<Cuda> mlp(backend, {8, 16, 24, 8}, {.gradient_epilogues = epilogues});
+    DenseParameters parameters(backend, 5, mlp);
+    std::vector<float> gradients(static_cast<std::size_t>(parameters.size()));
+    for (const std::int64_t batch : {9, 10}) {
+      simt::gradient_epilogue_multiple = batch == 9 ? 1 : 1000;
+      Random random(static_cast<unsigned>(batch));
+      const OnGpu<float> x(backend, random_elements<float>(random, batch * 8)),
+          dy(backend, random_elements<float>(random, batch * 8)),
+          y(backend, random_elements<float>(random, batch * 8));
+      mlp.forward({x.data(), batch, 8}, {y.data(), batch, 8});
+      mlp.backward({dy.data(), batch, 8}, {});
+      CHECK(mlp.epilogues(1).applied_mask == (epilogues && batch == 9));
+    }
+    simt::gradient_epilogue_multiple = 1;
+    backend.copy(gradients.data(), parameters.gradients().data(), gradients.size() * sizeof(float));
+    backend.synchronize();
+    return gradients;
+  };
+  CHECK((last_gradients(true) == last_gradients(false)));
+}
+
 TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, layer by layer") {
   constexpr std::int64_t batch = 9;
   const std::vector<std::int64_t> sizes{8, 16, 7, 24, 8, 3};
