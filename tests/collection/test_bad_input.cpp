@@ -137,13 +137,13 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
       std::vector<std::int64_t> offsets{0, 2, 3};
       OnThree<Host>::StepState<std::int64_t> step;
       step.begin(&e);
-      IdReport<Host> report(host, 1, c.rank());
+      detail::IdReport<Host> report(host, 1, c.rank());
       step.batch.admit(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}},
                        {BadIds::throw_error, report}, 0);
       // as if so many ids had been checked, for which no test has memory
       if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;
       texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of([&] {
-        IdExchange<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing())
+        detail::IdExchange<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing())
             .data_parallel(step);
       });
       if (c.rank() == 1) throw Error(texts[1]);

@@ -287,10 +287,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                             steps_.rates());
     if constexpr (Store::keeps_rows)
       if (routing_.keeps_rows() || !step.vectors.empty())
-        LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
+        detail::LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
             .find(step, options_.bad_ids, blocks());
     require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
-    LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
+    detail::LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.routed.received());
     step.progress.passed(detail::StepStage::routed);
   }
@@ -465,7 +465,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                           .blocks = blocks(),
                           .fixed = step.batch.fixed_sizes(),
                           .vectors = std::exchange(step.vectors, {})});
-    IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
+    detail::IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.routed.received());
     step.progress.passed(detail::StepStage::routed);
   }
@@ -507,12 +507,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   detail::Updater<Store, Backend, Ranks> updater_;
   detail::Accumulator<Store, Backend, Ranks> accumulator_{backend_, counted_, store_, updater_};
   detail::WeightGradientStage<Store, Backend, Ranks> weight_gradients_{backend_, counted_, store_};
-  VectorExchange<Backend, Ranks, typename Settings::forward_codecs,
-                 typename Settings::backward_codecs>
+  detail::VectorExchange<Backend, Ranks, typename Settings::forward_codecs,
+                         typename Settings::backward_codecs>
       vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
                typename Settings::backward_codecs(options_.backward_codec),
                detail::block_alignment(communicator_)};
-  mutable IdReport<Backend> report_;
+  mutable detail::IdReport<Backend> report_;
   const std::vector<int> all_features_ = routing_.all_features();
   detail::GradientGuard<Backend> guard_{backend_, store_, options_};
   mutable detail::EqualBatches equal_batches_;

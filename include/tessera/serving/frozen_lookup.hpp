@@ -218,8 +218,8 @@ class FrozenLookup {
   Layout layout_;
   Host backend_;
   BadIds bad_ids_;
-  IdReport<Host> report_;
-  AdmittedBatch<Id, Host> admitted_;
+  detail::IdReport<Host> report_;
+  detail::AdmittedBatch<Id, Host> admitted_;
   std::vector<int> order_;
   std::vector<Id> rows_of_keys_;
   const FrozenTables* tables_ = nullptr;  ///< null: those of reader_

@@ -15,9 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
 /// `first_entry`.
@@ -37,13 +35,11 @@ op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
   return bags;
 }
 
-}  // namespace detail
-
 /// The batch of a step: its ids, checked, and what they say of this rank. Written by `admit`.
 template <IdType Id, class Backend>
 class AdmittedBatch {
  public:
-  using Checks = detail::IdChecks<Backend>;
+  using Checks = IdChecks<Backend>;
 
   /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare it.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
@@ -60,7 +56,7 @@ class AdmittedBatch {
                     const KeyedJagged<Id>& ids, std::span<const std::int64_t> given,
                     const Checks& checks, double rate) {
     model_parallel_ = true;
-    detail::check_features(ids, routing.local_features().size());
+    check_features(ids, routing.local_features().size());
     const int ranks = routing.ranks();
     require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
             "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(),
@@ -103,16 +99,16 @@ class AdmittedBatch {
   /// sizes.
   bool fixed_sizes() const { return !most_entries_.empty(); }
 
-  const detail::FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
   /// A feature's bags of this rank's samples, or, model parallel, of rank i's; with their exact
   /// number of entries where the host knows it.
   op::Bags<Id> part(int feature, std::size_t i) const {
     const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = sample_begin_[i], count = sample_begin_[i + 1] - first;
-    if (bags.offsets == nullptr) return detail::part_of(bags, first, count, count, 0);
+    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
     if (ends_.empty()) return bags;  // one part
     const std::size_t k = index_of_[feature] * sample_begin_.size() + i;
-    return detail::part_of(bags, first, count, ends_[k + 1] - ends_[k], ends_[k]);
+    return part_of(bags, first, count, ends_[k + 1] - ends_[k], ends_[k]);
   }
 
  private:
@@ -131,8 +127,8 @@ class AdmittedBatch {
   std::conditional_t<Backend::host_readable, HostAdmission<Id, Backend>,
                      DeviceAdmission<Id, Backend>>
       admission_;
-  std::vector<detail::FeatureInput<Id>> inputs_;  // by feature of the layout
-  std::vector<std::size_t> index_of_;             // of a feature of the layout in the batch
+  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
   // entries before each cut, by feature of the batch; empty: not known or not needed
   std::vector<std::int64_t> ends_;
   std::int64_t samples_ = 0, ids_ = 0;
@@ -141,4 +137,4 @@ class AdmittedBatch {
   std::vector<std::int64_t> sample_begin_, most_entries_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// The same for backends whose memory the host cannot read. The whole batch is checked and copied by
 /// one operation, so that the caller's memory is free after `forward`. The host waits only where
@@ -24,16 +24,16 @@ class DeviceAdmission {
   /// As HostAdmission's.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const detail::IdChecks<Backend>& checks, std::vector<detail::FeatureInput<Id>>& inputs,
+             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
     checks.report.raise(backend, layout);
-    detail::check_features(batch, features.size());
+    check_features(batch, features.size());
     offsets_given_ = !batch.one_hot();
     make_jobs(layout, features, batch);
     run(backend, batch, checks);
     checks.report.send(backend, features);
-    const bool known = checks.sizes == detail::SizesNeeded::none ||
-                       (checks.sizes == detail::SizesNeeded::bounds && !batch.bounds.empty());
+    const bool known = checks.sizes == SizesNeeded::none ||
+                       (checks.sizes == SizesNeeded::bounds && !batch.bounds.empty());
     if (offsets_given_ && !known) {
       read_ends(backend, batch, cuts, ends);
       checks.report.raise(backend, layout);
@@ -49,7 +49,7 @@ class DeviceAdmission {
     jobs_.clear();
     for (const int f : features) {
       const FeatureSpec& feature = layout.features[f];
-      detail::check_weights(feature, batch.weights.size(), batch.ids.size());
+      check_weights(feature, batch.weights.size(), batch.ids.size());
       const int table = layout.feature_table[f];
       Job& job = jobs_.emplace_back();
       job.rows = layout.tables[table].rows;
@@ -60,8 +60,7 @@ class DeviceAdmission {
     }
   }
 
-  void run(const Backend& backend, const KeyedJagged<Id>& batch,
-           const detail::IdChecks<Backend>& checks) {
+  void run(const Backend& backend, const KeyedJagged<Id>& batch, const IdChecks<Backend>& checks) {
     const auto any = [&](auto which) { return std::any_of(jobs_.begin(), jobs_.end(), which); };
     const bool scales = any([](const Job& j) { return j.scales(); }),
                scales_weights = any([](const Job& j) { return j.scales_weights(); });
@@ -99,11 +98,11 @@ class DeviceAdmission {
   }
 
   void describe(const KeyedJagged<Id>& batch, std::span<const int> features, bool ends_known,
-                std::vector<detail::FeatureInput<Id>>& inputs) {
+                std::vector<FeatureInput<Id>>& inputs) {
     for (std::size_t k = 0; k < jobs_.size(); ++k) {
       const Job& job = jobs_[k];
       const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
-      detail::FeatureInput<Id>& input = inputs[features[k]];
+      FeatureInput<Id>& input = inputs[features[k]];
       op::Bags<Id>& bags = input.bags;
       input.base = offsets_given_ ? 0 : first_bag;
       input.weighted = job.weighted;
@@ -131,4 +130,4 @@ class DeviceAdmission {
   Buffer<float, Backend> weights_, scale_, scaled_weights_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -23,7 +23,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Rows that come to the rank that asked as they are. Each distinct id of this rank's batch travels
 /// once, as a batch of its own with one id per bag; its row comes back, and is pooled here, in the
@@ -154,8 +154,7 @@ class DistinctRows {
     require(asked.values.rows == count && asked.values.columns == feature.width,
             "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
             name, asked.values.rows, asked.values.columns, count, feature.width);
-    detail::check_view(fmt::format("forward: where vectors of sequence '{}' go", name),
-                       asked.values);
+    check_view(fmt::format("forward: where vectors of sequence '{}' go", name), asked.values);
     feature.asked = true;
     feature.target = asked.values;
   }
@@ -282,7 +281,7 @@ class DistinctRows {
               "{}: the gradient of sequence '{}' is [{}, {}], must be [{}, {}]: one per {}", call,
               name, values.rows, values.columns, needed, feature.width,
               gradient.per_row ? "row" : "id");
-      detail::check_view(fmt::format("{}: the gradient of sequence '{}'", call, name), values);
+      check_view(fmt::format("{}: the gradient of sequence '{}'", call, name), values);
     }
     for (std::size_t f = 0; f < features_.size(); ++f)
       require(
@@ -417,7 +416,7 @@ class DistinctRows {
     std::vector<std::string_view> found;
     for (std::size_t f = 0; f < features_.size(); ++f)
       if (features_[f].is_sequence()) found.push_back(layout_->features[f].name);
-    return detail::nearest_names("", found);
+    return nearest_names("", found);
   }
 
   /// A job per block of samples; its distinct ids have as much room as it has ids.
@@ -520,4 +519,4 @@ class DistinctRows {
   Buffer<std::int64_t, Backend> merged_rows_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -15,9 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// One feature's bags, made fit for use: every id is inside the table, and coefficients are in
 /// place.
@@ -54,8 +52,6 @@ struct IdChecks {
   SizesNeeded sizes = SizesNeeded::exact;
 };
 
-}  // namespace detail
-
 /// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read
 /// where the caller has them and copied only where some are bad; those of a sequence become -1 under
 /// zero_vector. Keeps its memory. DeviceAdmission is for other backends.
@@ -67,9 +63,9 @@ class HostAdmission {
   /// its entries before each cut, where bags have offsets.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const detail::IdChecks<Backend>& checks, std::vector<detail::FeatureInput<Id>>& inputs,
+             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
-    detail::check_features(batch, features.size());
+    check_features(batch, features.size());
     batch.validate();
     const std::span<std::uint64_t> bad_counts = checks.report.counts();
     if (owned_.size() < features.size()) owned_.resize(features.size());
@@ -77,8 +73,8 @@ class HostAdmission {
       const int f = features[i];
       const FeatureSpec& feature = layout.features[f];
       const TableSpec& table = layout.tables[layout.feature_table[f]];
-      detail::check_weights(feature, batch.weights.size(), batch.ids.size());
-      detail::FeatureInput<Id>& input = inputs[f];
+      check_weights(feature, batch.weights.size(), batch.ids.size());
+      FeatureInput<Id>& input = inputs[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
       op::Bags<Id>& bags = input.bags;
       bags.bags = batch.batch;
@@ -104,7 +100,7 @@ class HostAdmission {
     std::vector<std::int64_t> positions;
   };
 
-  static void apply_scale(detail::FeatureInput<Id>& input, Owned& owned, Pooling pooling) {
+  static void apply_scale(FeatureInput<Id>& input, Owned& owned, Pooling pooling) {
     op::Bags<Id>& bags = input.bags;
     owned.scale.resize(static_cast<std::size_t>(bags.bags));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
@@ -127,7 +123,7 @@ class HostAdmission {
   }
 
   /// Makes offsets start at 0, so that owned arrays can be indexed by them.
-  static void rebase(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
+  static void rebase(FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
     if (first == 0) return;
     op::Bags<Id>& bags = input.bags;
     input.base += first;
@@ -138,9 +134,9 @@ class HostAdmission {
     bags.ids += first;
   }
 
-  static void check(const Backend& backend, detail::FeatureInput<Id>& input, Owned& owned,
+  static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
                     const FeatureSpec& feature, const TableSpec& table,
-                    const detail::IdChecks<Backend>& checks, std::uint64_t& bad_count) {
+                    const IdChecks<Backend>& checks, std::uint64_t& bad_count) {
     const BadIds policy = checks.bad_ids;
     op::Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
@@ -167,8 +163,7 @@ class HostAdmission {
     return id < 0 || static_cast<std::int64_t>(id) >= rows;
   }
 
-  static void replace(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t rows,
-                      BadIds policy) {
+  static void replace(FeatureInput<Id>& input, Owned& owned, std::int64_t rows, BadIds policy) {
     op::Bags<Id>& bags = input.bags;
     const std::int64_t first = bags.begin(0), count = bags.entries();
     owned.ids.resize(static_cast<std::size_t>(count));
@@ -188,7 +183,7 @@ class HostAdmission {
   }
 
   /// ids[offsets[0]] must stay where offsets says: new arrays start at 0.
-  static void drop(detail::FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
+  static void drop(FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
     op::Bags<Id>& bags = input.bags;
     std::vector<std::int64_t> offsets{0};
     std::vector<float> weights;
@@ -216,4 +211,4 @@ class HostAdmission {
   std::vector<Owned> owned_;  // by feature of the batch
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -44,6 +44,8 @@ class HostBuffer {
   std::size_t count_;
 };
 
+namespace detail {
+
 /// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first
 /// fault of a batch. A fault is thrown when the host learns of it: at once where `route` waits for
 /// counts anyway, else by a later `route`, or by `bad_ids()`.
@@ -131,5 +133,7 @@ class IdReport<Backend, false> {
   std::vector<std::uint64_t> read_;
   std::vector<int> features_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Sequences and max pooling with model-parallel input. Every rank that holds ids finds the distinct
 /// ones of each rank's samples: these are what LocalIdExchange cuts, as batches of their own. No id
@@ -70,9 +70,9 @@ class LocalDistinctRows {
   void list_holders() {
     held_.assign(static_cast<std::size_t>(routing_.ranks()), {});
     on_all_.assign(layout_.features.size(), false);
-    for (const detail::Slot& slot : routing_.slots())
+    for (const Slot& slot : routing_.slots())
       if (slot.replicated) on_all_[static_cast<std::size_t>(slot.feature)] = true;
-    for (const detail::Slot& slot : routing_.slots()) {
+    for (const Slot& slot : routing_.slots()) {
       std::vector<int>& held = held_[static_cast<std::size_t>(slot.rank)];
       if (!slot.replicated && keeps_rows(layout_.features[slot.feature].pooling) &&
           (held.empty() || held.back() != slot.feature))  // slots are sorted by feature
@@ -102,7 +102,7 @@ class LocalDistinctRows {
       for (const int f : held_[own()]) out.push_back(rows_of(step, r).found(f));
       in.resize(in.size() + counts_in[r]);
     }
-    detail::all_to_all<Found>(communicator_, out, counts_out, in, counts_in);
+    all_to_all<Found>(communicator_, out, counts_out, in, counts_in);
     found_.assign(layout_.features.size(), {});
     std::vector<std::size_t> by(layout_.features.size(), ranks);
     for (const int f : routing_.local_features())
@@ -146,7 +146,7 @@ class LocalDistinctRows {
   void tell(StepState& step) {
     if (nobody_tells()) return;
     const std::size_t ranks = held_.size();
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    const BlockAlignment blocks = block_alignment(communicator_);
     Counts out(ranks), in(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       for_each_told(own(), r, [&](int f) { out.add(r, rows_of(step, r).found(f)); });
@@ -168,11 +168,10 @@ class LocalDistinctRows {
     }
     auto [index_in, offsets_in] =
         in.resize(backend_, step.distinct_of_others.index_in_, step.distinct_of_others.offsets_in_);
-    detail::all_to_all<std::int32_t>(communicator_, step.distinct_of_others.index_out_.span(),
-                                     out.ids, step.distinct_of_others.index_in_.span(), in.ids);
-    detail::all_to_all<std::int64_t>(communicator_, step.distinct_of_others.offsets_out_.span(),
-                                     out.offsets, step.distinct_of_others.offsets_in_.span(),
-                                     in.offsets);
+    all_to_all<std::int32_t>(communicator_, step.distinct_of_others.index_out_.span(), out.ids,
+                             step.distinct_of_others.index_in_.span(), in.ids);
+    all_to_all<std::int64_t>(communicator_, step.distinct_of_others.offsets_out_.span(),
+                             out.offsets, step.distinct_of_others.offsets_in_.span(), in.offsets);
     for (std::size_t r = 0; r < ranks; index_in += in.ids[r], offsets_in += in.offsets[r++]) {
       std::int32_t* next_index = index_in;
       std::int64_t* next_offsets = offsets_in;
@@ -193,7 +192,7 @@ class LocalDistinctRows {
       ids[rank] += static_cast<std::size_t>(found.ids);
       offsets[rank] += static_cast<std::size_t>(found.samples) + 1;
     }
-    void pad(std::size_t rank, const detail::BlockAlignment& blocks) {
+    void pad(std::size_t rank, const BlockAlignment& blocks) {
       ids[rank] = blocks.padded<std::int32_t>(ids[rank]);
       offsets[rank] = blocks.padded<std::int64_t>(offsets[rank]);
     }
@@ -228,4 +227,4 @@ class LocalDistinctRows {
   std::vector<Found> found_;            // of this rank's samples, by feature
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// Stage `route` for model-parallel input: every rank already holds the global batch's ids of the
 /// features that its shards read, so no id travels. Owners cut what they need; for tables cut by
@@ -36,7 +36,7 @@ class LocalIdExchange {
     measure(step);
     cut(step);
     for (std::size_t s = 0; s < step.routed.sent_.size(); ++s)
-      if (const detail::Slot& slot = routing_.slots()[s]; slot.whole)
+      if (const Slot& slot = routing_.slots()[s]; slot.whole)
         step.routed.sent_[s].bags = step.distinct.active(slot.feature)
                                         ? step.distinct.found(slot.feature).rows
                                         : step.batch.samples();
@@ -48,7 +48,7 @@ class LocalIdExchange {
 
  private:
   /// The bags of a slot's source that are cut.
-  op::Bags<Id> cut_from(const StepState& step, const detail::WireSlot& of) const {
+  op::Bags<Id> cut_from(const StepState& step, const WireSlot& of) const {
     const auto source = static_cast<std::size_t>(of.rank);
     return of.rank == routing_.rank() ? step.bags_to_route(of.slot->feature, source)
                                       : step.bags_to_route_of(of.slot->feature, source);
@@ -58,7 +58,7 @@ class LocalIdExchange {
   void list_cuts(StepState& step) {
     step.routed.pack_jobs_.clear();
     step.routed.blocks_.clear();
-    for (const detail::WireSlot& of : routing_.served()) {
+    for (const WireSlot& of : routing_.served()) {
       if (of.slot->whole) continue;
       step.routed.blocks_.push_back({of.slot->row_begin, of.slot->row_end});
       step.routed.pack_jobs_.push_back({cut_from(step, of), {}, false});
@@ -72,15 +72,15 @@ class LocalIdExchange {
   void measure(StepState& step) {
     list_cuts(step);
     step.routed.headers_in_.clear();
-    detail::BlockPlaces<std::int32_t> samples(detail::block_alignment(communicator_),
-                                              step.routed.counts_out_, routing_.ranks());
+    BlockPlaces<std::int32_t> samples(block_alignment(communicator_), step.routed.counts_out_,
+                                      routing_.ranks());
     step.routed.places_in_.clear();  // of the samples of what is cut
     std::size_t bytes = 0, offsets = 0, positions = 0;
     auto next_block = step.routed.blocks_.begin();
-    for (const detail::WireSlot& of : routing_.served()) {
-      const detail::Slot& slot = *of.slot;
+    for (const WireSlot& of : routing_.served()) {
+      const Slot& slot = *of.slot;
       const op::Bags<Id> bags = cut_from(step, of);
-      detail::IdMessageHeader& header = step.routed.headers_in_.emplace_back();
+      IdMessageHeader& header = step.routed.headers_in_.emplace_back();
       if (slot.whole) {
         step.routed.received_[of.index] = bags;
         header.bags = bags.bags;
@@ -94,8 +94,8 @@ class LocalIdExchange {
                 step.batch[slot.feature].scaled,
                 step.batch[slot.feature].weighted,
                 sizeof(Id)};
-      detail::require_lengths_fit(header, slot.feature);
-      bytes += detail::IdMessage(header, sizeof(Id)).size;
+      require_lengths_fit(header, slot.feature);
+      bytes += IdMessage(header, sizeof(Id)).size;
       step.routed.places_in_.push_back(samples.take(of.rank, static_cast<std::size_t>(block.bags)));
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
       if (layout_.features[slot.feature].weighted)
@@ -115,10 +115,10 @@ class LocalIdExchange {
     auto next_header = step.routed.headers_in_.begin();
     auto next_block = step.routed.blocks_.begin();
     auto next_samples = step.routed.places_in_.begin();
-    for (const detail::WireSlot& of : routing_.served()) {
-      const detail::IdMessageHeader& header = *next_header++;
+    for (const WireSlot& of : routing_.served()) {
+      const IdMessageHeader& header = *next_header++;
       if (of.slot->whole) continue;
-      const detail::IdMessage m(header, sizeof(Id));
+      const IdMessage m(header, sizeof(Id));
       Block& block = *next_block++;
       op::Bags<Id>& received = step.routed.received_[of.index];
       received.bags = header.bags;
@@ -155,23 +155,22 @@ class LocalIdExchange {
       sizes_in[r] = routing_.slots_of(r);
     }
     step.routed.headers_out_.resize(routing_.slots().size());
-    detail::all_to_all<detail::IdMessageHeader>(communicator_, step.routed.headers_in_, sizes_out,
-                                                step.routed.headers_out_, sizes_in);
-    detail::BlockPlaces<std::int32_t> places(detail::block_alignment(communicator_),
-                                             step.routed.counts_in_, ranks);
+    all_to_all<IdMessageHeader>(communicator_, step.routed.headers_in_, sizes_out,
+                                step.routed.headers_out_, sizes_in);
+    BlockPlaces<std::int32_t> places(block_alignment(communicator_), step.routed.counts_in_, ranks);
     step.routed.places_out_.clear();
-    for (const detail::WireSlot& to : routing_.requested()) {
+    for (const WireSlot& to : routing_.requested()) {
       if (to.slot->whole) continue;
       step.routed.sent_[to.index].bags = step.routed.headers_out_[to.index].bags;
       step.routed.places_out_.push_back(
           places.take(to.rank, static_cast<std::size_t>(step.routed.sent_[to.index].bags)));
     }
     const std::int32_t* const samples = step.routed.samples_.resize(backend_, places.end()).data();
-    detail::all_to_all<std::int32_t>(communicator_, step.routed.cut_samples_.span(),
-                                     step.routed.counts_out_, step.routed.samples_.span(),
-                                     step.routed.counts_in_);
+    all_to_all<std::int32_t>(communicator_, step.routed.cut_samples_.span(),
+                             step.routed.counts_out_, step.routed.samples_.span(),
+                             step.routed.counts_in_);
     auto next = step.routed.places_out_.begin();
-    for (const detail::WireSlot& to : routing_.requested())
+    for (const WireSlot& to : routing_.requested())
       if (!to.slot->whole) step.routed.sent_[to.index].samples = samples + *next++;
   }
 
@@ -181,4 +180,4 @@ class LocalIdExchange {
   const RankLayout& routing_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

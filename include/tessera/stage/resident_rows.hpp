@@ -13,9 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// The rows of some bags of one cached arena, held in slots, and the bags' ids as slots.
 template <IdType Id, class Backend>
@@ -95,8 +93,6 @@ class HeldRows {
   typename Cache::Pins pins_;
 };
 
-}  // namespace detail
-
 /// The rows of a routed batch that are behind caches: they are in slots from `route` to the end of
 /// the step.
 template <IdType Id, class Backend>
@@ -113,13 +109,13 @@ class ResidentRows {
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (store.cache(a) != nullptr) arenas_.resize(a + 1);
     if (arenas_.empty()) return;
-    for (detail::HeldRows<Id, Backend>& held : arenas_) held.clear();
+    for (HeldRows<Id, Backend>& held : arenas_) held.clear();
     first_part_.assign(received.size() + 1, 0);
     places_.clear();
     for (std::size_t i = 0; i < received.size(); ++i) {
-      const detail::Slot& slot = routing.own_slot(i / ranks);
+      const Slot& slot = routing.own_slot(i / ranks);
       first_part_[i] = places_.size();
-      for (const detail::SlotPart& part : slot.parts) {
+      for (const SlotPart& part : slot.parts) {
         op::Bags<Id> bags = received[i];
         bags.row_bias = part.row_bias;
         const auto a = static_cast<std::size_t>(part.arena);
@@ -150,7 +146,7 @@ class ResidentRows {
     if (arena < arenas_.size()) arenas_[arena].mark_changed();
   }
   void release(bool forget) {
-    for (detail::HeldRows<Id, Backend>& held : arenas_) held.release(forget);
+    for (HeldRows<Id, Backend>& held : arenas_) held.release(forget);
   }
 
  private:
@@ -160,9 +156,9 @@ class ResidentRows {
     std::size_t bags;  // of that arena's
   };
 
-  std::vector<detail::HeldRows<Id, Backend>> arenas_;  // up to the last one with a cache
-  std::vector<std::size_t> first_part_;                // in places_, by received bags
+  std::vector<HeldRows<Id, Backend>> arenas_;  // up to the last one with a cache
+  std::vector<std::size_t> first_part_;        // in places_, by received bags
   std::vector<Place> places_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

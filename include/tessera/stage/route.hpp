@@ -40,9 +40,6 @@ struct alignas(16) IdMessageHeader {
   std::uint8_t id_size = 0;  ///< bytes
 };
 
-}  // namespace detail
-
-namespace detail {
 /// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
 /// wire.
 inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
@@ -71,8 +68,6 @@ struct IdMessage {
   }
 };
 
-}  // namespace detail
-
 /// The ids of a step where they were routed to: what of this rank's samples went to the owners of
 /// rows, and what came to this rank as owner. Written by IdExchange, or by LocalIdExchange for
 /// model-parallel input.
@@ -98,7 +93,7 @@ class RoutedIds {
   /// Slots that this rank serves from its own ids read these in place: bags_of(feature).
   template <class BagsOf>
   void set_direct(const RankLayout& routing, const BagsOf& bags_of) {
-    for (const detail::WireSlot& own : routing.served())
+    for (const WireSlot& own : routing.served())
       if (own.rank == routing.rank() && own.slot->whole)
         received_[own.index] = bags_of(own.slot->feature);
   }
@@ -122,7 +117,7 @@ class RoutedIds {
   std::vector<typename op::PackBags<Id>::Block> blocks_;
   std::vector<typename op::PackBags<Id>::Job> pack_jobs_;
   std::vector<op::OffsetsFromLengths::Job> offset_jobs_;
-  std::vector<detail::IdMessageHeader> headers_out_, headers_in_;
+  std::vector<IdMessageHeader> headers_out_, headers_in_;
   std::vector<std::size_t> counts_out_, counts_in_;  // by rank
   std::vector<std::size_t> places_out_, places_in_;  // of messages, or of samples
   Buffer<std::byte, Backend> ids_out_, ids_in_;
@@ -151,25 +146,22 @@ class IdExchange {
       count(step);
       exchange_headers(step);
       pack(step);
-      detail::all_to_all<std::byte>(communicator_, step.routed.ids_out_.span(),
-                                    step.routed.counts_out_, step.routed.ids_in_.span(),
-                                    step.routed.counts_in_);
+      all_to_all<std::byte>(communicator_, step.routed.ids_out_.span(), step.routed.counts_out_,
+                            step.routed.ids_in_.span(), step.routed.counts_in_);
       unpack(step);
     }
     step.routed.set_direct(routing_, [&](int feature) { return step.bags_to_route(feature); });
   }
 
  private:
-  static detail::IdMessage message(const detail::IdMessageHeader& header) {
-    return {header, sizeof(Id)};
-  }
+  static IdMessage message(const IdMessageHeader& header) { return {header, sizeof(Id)}; }
   /// Whether a slot gets some bags and not all.
   bool packs_samples(const StepState& step, std::size_t s) const {
     return !step.batch.fixed_sizes() && !routing_.slots()[s].whole;
   }
-  detail::IdMessageHeader header(const StepState& step, int feature, std::int64_t bags,
-                                 std::int64_t entries) const {
-    const detail::FeatureInput<Id>& input = step.batch[feature];
+  IdMessageHeader header(const StepState& step, int feature, std::int64_t bags,
+                         std::int64_t entries) const {
+    const FeatureInput<Id>& input = step.batch[feature];
     const bool distinct = step.distinct.active(feature);
     return {bags,
             entries,
@@ -184,11 +176,11 @@ class IdExchange {
   void list_chains(StepState& step) {
     step.routed.blocks_.clear();
     step.routed.pack_jobs_.clear();
-    for (const detail::SlotChain& chain : routing_.chains())
+    for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots)
         step.routed.blocks_.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
     std::span<Block> rest = step.routed.blocks_;
-    for (const detail::SlotChain& chain : routing_.chains()) {
+    for (const SlotChain& chain : routing_.chains()) {
       step.routed.pack_jobs_.push_back({step.bags_to_route(chain.feature),
                                         rest.first(chain.slots.size()),
                                         !packs_samples(step, chain.slots.front())});
@@ -201,7 +193,7 @@ class IdExchange {
     if (step.routed.pack_jobs_.empty()) return;
     op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, true});
     const Block* block = step.routed.blocks_.data();
-    for (const detail::SlotChain& chain : routing_.chains())
+    for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         step.routed.sent_[s].bags = block->bags;
         step.routed.sent_[s].entries = block++->entries;
@@ -222,20 +214,19 @@ class IdExchange {
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       step.routed.headers_out_[s] = header(step, routing_.slots()[s].feature,
                                            step.routed.sent_[s].bags, step.routed.sent_[s].entries);
-      detail::require_lengths_fit(step.routed.headers_out_[s], routing_.slots()[s].feature);
+      require_lengths_fit(step.routed.headers_out_[s], routing_.slots()[s].feature);
     }
     if (step.batch.fixed_sizes()) return expect_headers(step);
-    detail::all_to_all<detail::IdMessageHeader>(communicator_, step.routed.headers_out_,
-                                                step.routed.counts_out_, step.routed.headers_in_,
-                                                step.routed.counts_in_);
+    all_to_all<IdMessageHeader>(communicator_, step.routed.headers_out_, step.routed.counts_out_,
+                                step.routed.headers_in_, step.routed.counts_in_);
     check_headers(step);
   }
 
   /// Other ranks' batches are like this one's.
   void expect_headers(StepState& step) {
     auto next = step.routed.headers_in_.begin();
-    for (const detail::WireSlot& from : routing_.served()) {
-      const detail::Slot& slot = *from.slot;
+    for (const WireSlot& from : routing_.served()) {
+      const Slot& slot = *from.slot;
       const bool direct = from.rank == routing_.rank() && slot.whole;  // and sends nothing
       const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.bags_to_route(slot.feature);
       *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
@@ -245,23 +236,23 @@ class IdExchange {
   /// What ranks must have in common shows where they meet anyway.
   void check_headers(const StepState& step) const {
     auto header = step.routed.headers_in_.begin();
-    for (const detail::WireSlot& from : routing_.served()) {
+    for (const WireSlot& from : routing_.served()) {
       require(header->id_size == sizeof(Id),
               "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be "
               "of one type",
               routing_.rank(), from.rank, header->id_size, sizeof(Id));
-      detail::require_same_rate("route", routing_.rank(), step.batch.learning_rate(), from.rank,
-                                header->learning_rate);
+      require_same_rate("route", routing_.rank(), step.batch.learning_rate(), from.rank,
+                        header->learning_rate);
       ++header;
     }
   }
 
   void pack(StepState& step) {
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    const BlockAlignment blocks = block_alignment(communicator_);
     std::size_t samples = 0, positions = 0;
-    detail::BlockPlaces<std::byte> out(blocks, step.routed.counts_out_, routing_.ranks());
+    BlockPlaces<std::byte> out(blocks, step.routed.counts_out_, routing_.ranks());
     step.routed.places_out_.resize(routing_.slots().size());
-    for (const detail::WireSlot& to : routing_.requested()) {
+    for (const WireSlot& to : routing_.requested()) {
       const std::size_t s = to.index;
       step.routed.places_out_[s] = out.take(to.rank, message(step.routed.headers_out_[s]).size);
       if (!packs_samples(step, s)) continue;
@@ -269,10 +260,10 @@ class IdExchange {
       if (step.routed.headers_out_[s].weighted != 0)
         positions += static_cast<std::size_t>(step.routed.sent_[s].entries);
     }
-    detail::BlockPlaces<std::byte> in(blocks, step.routed.counts_in_, routing_.ranks());
+    BlockPlaces<std::byte> in(blocks, step.routed.counts_in_, routing_.ranks());
     step.routed.places_in_.clear();
     auto header = step.routed.headers_in_.begin();
-    for (const detail::WireSlot& from : routing_.served())
+    for (const WireSlot& from : routing_.served())
       step.routed.places_in_.push_back(in.take(from.rank, message(*header++).size));
     const std::size_t bytes_out = out.end();
     step.routed.ids_in_.resize(backend_, in.end());
@@ -285,10 +276,10 @@ class IdExchange {
     std::int64_t* next_position = step.routed.positions_.data();
     if (step.routed.pack_jobs_.empty()) return;
     Block* next_block = step.routed.blocks_.data();
-    for (const detail::SlotChain& chain : routing_.chains())
+    for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         Block& block = *next_block++;
-        const detail::IdMessage m = message(step.routed.headers_out_[s]);
+        const IdMessage m = message(step.routed.headers_out_[s]);
         std::byte* at = step.routed.ids_out_.data() + step.routed.places_out_[s];
         if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
         block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -308,15 +299,15 @@ class IdExchange {
 
   void unpack(StepState& step) {
     std::size_t offsets = 0;
-    for (const detail::IdMessageHeader& header : step.routed.headers_in_)
+    for (const IdMessageHeader& header : step.routed.headers_in_)
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(header.bags) + 1;
     std::int64_t* next_offsets = step.routed.offsets_.resize(backend_, offsets).data();
     step.routed.offset_jobs_.clear();
     auto next_header = step.routed.headers_in_.begin();
     auto next_arrival = step.routed.places_in_.begin();
-    for (const detail::WireSlot& from : routing_.served()) {
-      const detail::IdMessageHeader& header = *next_header++;
-      const detail::IdMessage m = message(header);
+    for (const WireSlot& from : routing_.served()) {
+      const IdMessageHeader& header = *next_header++;
+      const IdMessage m = message(header);
       const std::byte* at = step.routed.ids_in_.data() + *next_arrival++;
       op::Bags<Id>& bags = step.routed.received_[from.index];
       bags.bags = header.bags;
@@ -338,5 +329,7 @@ class IdExchange {
   Communicator& communicator_;
   const RankLayout& routing_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

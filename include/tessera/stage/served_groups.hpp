@@ -38,16 +38,14 @@ const std::vector<op::LookupGroup<Id, T>>& narrow_lookups_of(Step<Id, Backend>& 
   return lookups;
 }
 
-}  // namespace detail
-
 /// What this rank looks up in an arena, as floats; valid until the next call with this step.
 template <IdType Id, class Backend>
 const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std::size_t arena,
                                                    MatrixView<float> output) {
   auto& lookups = step.groups.lookups();
   lookups.clear();
-  for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
-    if (detail::stored_narrow(step, piece)) continue;
+  for (const Piece& piece : step.in_flight.order().sums(arena)) {
+    if (stored_narrow(step, piece)) continue;
     const MatrixView<float> to =
         piece.travels ? step.in_flight.at_owner(piece) : step.output_of(piece, output);
     lookups.push_back(
@@ -55,8 +53,6 @@ const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std:
   }
   return lookups;
 }
-
-namespace detail {
 
 /// Whether ids of gradients are rows of the arena, or where its memory has them: slots, of an arena
 /// that is behind a cache.
@@ -122,24 +118,29 @@ void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& st
   }
 }
 
+namespace detail {
+
 /// What this rank updates in an arena; valid until the next call with this step.
 template <IdType Id, class Backend, Element G>
-const std::vector<op::GradientGroup<Id, G>>& gradients_of(
-    Step<Id, Backend>& step, std::size_t arena, MatrixView<const G> gradient,
-    detail::IdsAre ids = detail::IdsAre::rows) {
+const std::vector<op::GradientGroup<Id, G>>& gradients_of(Step<Id, Backend>& step,
+                                                          std::size_t arena,
+                                                          MatrixView<const G> gradient,
+                                                          IdsAre ids = IdsAre::rows) {
   auto& gradients = step.groups.template gradients<G>();
   gradients.clear();
-  for (const detail::Piece& piece : step.in_flight.order().sums(arena)) {
-    const MatrixView<const G> from = detail::gradient_at_owner(step, piece, gradient);
+  for (const Piece& piece : step.in_flight.order().sums(arena)) {
+    const MatrixView<const G> from = gradient_at_owner(step, piece, gradient);
     const op::Bags<Id> bags = step.bags_of(piece),
-                       placed = ids == detail::IdsAre::rows
+                       placed = ids == IdsAre::rows
                                     ? bags
                                     : step.resident.placed(bags, piece.index, piece.part);
     op::RowRange rows{};  // slots are any
-    if (placed.ids == bags.ids) rows = detail::rows_of(piece, bags);
+    if (placed.ids == bags.ids) rows = rows_of(piece, bags);
     gradients.push_back({placed, from.data, from.stride, rows});
   }
   return gradients;
 }
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

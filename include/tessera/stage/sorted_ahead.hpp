@@ -11,15 +11,11 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// Whether a backend sorts what an update adds up, and can do so beside other work.
 template <class Backend>
 inline constexpr bool sorts_beside = requires(const Backend& backend) { backend.beside(); };
-
-}  // namespace detail
 
 /// The entries of a step's updates, sorted by row from the moment that their ids are at the owners:
 /// on a stream of its own, beside lookups, exchanges and dense layers. Every `start` is followed by
@@ -110,7 +106,7 @@ class SortedAhead {
 
 /// On a backend that does not sort there is nothing to do.
 template <IdType Id, class Backend>
-  requires(!detail::sorts_beside<Backend>)
+  requires(!sorts_beside<Backend>)
 class SortedAhead<Id, Backend> {
  public:
   void join(const Backend&) {}
@@ -119,4 +115,4 @@ class SortedAhead<Id, Backend> {
   void clear() {}
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

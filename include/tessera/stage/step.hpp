@@ -30,10 +30,10 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
 template <IdType Id, class Backend, class Communicator>
 class LocalDistinctRows;
-
-namespace detail {
 
 /// The last stage that a step has passed. `rejected`: `split` found gradients that
 /// NonFinite::reject refuses; `split` may be called again, and the stages behind it do
@@ -150,7 +150,7 @@ class RowsOfOthers {
 
  private:
   template <IdType, class, class>
-  friend class tessera::LocalDistinctRows;
+  friend class LocalDistinctRows;
 
   std::vector<DistinctRows<Id, Backend>> rows_;  // by rank
   Buffer<std::int32_t, Backend> index_out_, index_in_;
@@ -189,19 +189,19 @@ struct Step {
   SequenceOutputs vectors;
 
   detail::StepProgress progress;
-  AdmittedBatch<Id, Backend> batch;
+  detail::AdmittedBatch<Id, Backend> batch;
   /// of features whose duplicate ids do not travel, or whose rows come as they are
-  DistinctRows<Id, Backend> distinct;
+  detail::DistinctRows<Id, Backend> distinct;
   detail::RowsOfOthers<Id, Backend> distinct_of_others;
-  RoutedIds<Id, Backend> routed;
+  detail::RoutedIds<Id, Backend> routed;
   /// in slots of caches
-  ResidentRows<Id, Backend> resident;
+  detail::ResidentRows<Id, Backend> resident;
   detail::VectorsInFlight<Backend> in_flight;
   detail::NarrowValues<Backend> narrow;  ///< under OutputType
   detail::ServedGroups<Id> groups;
   detail::StageRecord<Backend> record;  ///< under ReportSteps
   /// last, so that its work has ended before what it reads is freed
-  SortedAhead<Id, Backend> sorted;
+  detail::SortedAhead<Id, Backend> sorted;
 
   /// The bags of a feature that are routed: this rank's of the batch (model parallel: part `i`), or
   /// distinct ids.

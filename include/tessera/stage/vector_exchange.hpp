@@ -22,10 +22,11 @@ namespace tessera::inline v0 {
 
 template <IdType Id, class Backend>
 struct Step;
-template <class Backend, class Comm, class Forward, class Backward>
-class VectorExchange;
 
 namespace detail {
+
+template <class Backend, class Comm, class Forward, class Backward>
+class VectorExchange;
 
 /// The vectors of a step between owners and requesters, and their gradients on the way back.
 /// Written by VectorExchange; the lookup pools into `at_owner`.
@@ -42,7 +43,7 @@ class VectorsInFlight {
 
  private:
   template <class, class, class, class>
-  friend class tessera::VectorExchange;
+  friend class VectorExchange;
 
   WireOrder order_;
   Buffer<float, Backend> owner_;
@@ -52,8 +53,6 @@ class VectorsInFlight {
   std::vector<op::DecodeJob> decodes_;
 };
 
-}  // namespace detail
-
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
 /// way back, in a codec's form. Encoding and decoding are one pass together with the packing.
 /// `Forward` and `Backward` are CodecChoices.
@@ -61,14 +60,13 @@ template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
   VectorExchange(const RankLayout& routing, Forward forward, Backward backward,
-                 detail::BlockAlignment blocks)
+                 BlockAlignment blocks)
       : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
   /// Where vectors lie on their way, and room for those that this rank looks up and gets.
   template <IdType Id>
   void size(const Backend& backend, Step<Id, Backend>& step) const {
-    forward_.visit(
-        [&]<class C>(std::type_identity<C>) { order<C>(backend, step, detail::Way::vectors); });
+    forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
@@ -79,7 +77,7 @@ class VectorExchange {
       if constexpr (!in_place<C>) {
         std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
         jobs.clear();
-        for (const detail::Piece& piece : step.in_flight.order_.served().pieces()) {
+        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
           jobs.push_back({vectors.data, vectors.stride,
                           step.in_flight.owner_wire_.data() + piece.first_byte, piece.rows,
@@ -87,7 +85,7 @@ class VectorExchange {
         }
         op::run<op::EncodeRows<C>>(backend, {jobs});
       }
-      detail::all_to_all<std::byte>(
+      all_to_all<std::byte>(
           communicator, owner_wire<C>(step), step.in_flight.order_.served().bytes(),
           step.in_flight.requester_wire_.span(), step.in_flight.order_.requested().bytes());
     });
@@ -102,7 +100,7 @@ class VectorExchange {
     forward_.visit([&]<class C>(std::type_identity<C>) {
       std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
       jobs.clear();
-      for (const detail::Piece& piece : step.in_flight.order_.requested().pieces()) {
+      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<float> target = step.output_of(piece, output);
         jobs.push_back({step.in_flight.requester_wire_.data() + piece.first_byte, target.data,
                         target.stride, piece.rows, piece.columns().width,
@@ -117,10 +115,10 @@ class VectorExchange {
   void split(const Backend& backend, Step<Id, Backend>& step,
              MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
-      order<C>(backend, step, detail::Way::gradients);
+      order<C>(backend, step, Way::gradients);
       std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
       jobs.clear();
-      for (const detail::Piece& piece : step.in_flight.order_.requested().pieces()) {
+      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<const float> source = step.gradient_of(piece, gradient);
         jobs.push_back({source.data, source.stride,
                         step.in_flight.requester_wire_.data() + piece.first_byte, piece.rows,
@@ -135,13 +133,13 @@ class VectorExchange {
   void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
     backward_.visit([&]<class C>(std::type_identity<C>) {
-      detail::all_to_all<std::byte>(communicator, step.in_flight.requester_wire_.span(),
-                                    step.in_flight.order_.requested().bytes(), owner_wire<C>(step),
-                                    step.in_flight.order_.served().bytes());
+      all_to_all<std::byte>(communicator, step.in_flight.requester_wire_.span(),
+                            step.in_flight.order_.requested().bytes(), owner_wire<C>(step),
+                            step.in_flight.order_.served().bytes());
       if constexpr (!in_place<C>) {
         std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
         jobs.clear();
-        for (const detail::Piece& piece : step.in_flight.order_.served().pieces()) {
+        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
           jobs.push_back({step.in_flight.owner_wire_.data() + piece.first_byte, vectors.data,
                           vectors.stride, piece.rows, piece.columns().width, nullptr, false});
@@ -165,12 +163,12 @@ class VectorExchange {
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
   template <IdType Id>
-  static bool adds(const Step<Id, Backend>& step, const detail::Slot& slot) {
+  static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
     return !slot.whole && (!step.distinct.active(slot.feature) || step.batch.fixed_sizes());
   }
 
   template <Codec C, IdType Id>
-  void order(const Backend& backend, Step<Id, Backend>& step, detail::Way way) const {
+  void order(const Backend& backend, Step<Id, Backend>& step, Way way) const {
     step.in_flight.order_.set(routing_, blocks_, way, step.routed.received(), step.routed.sent(),
                               [](int width) { return C::bytes(width); });
     step.in_flight.owner_.resize(backend, step.in_flight.order_.served().all_floats());
@@ -182,7 +180,9 @@ class VectorExchange {
   const RankLayout& routing_;
   Forward forward_;
   Backward backward_;
-  const detail::BlockAlignment blocks_;
+  const BlockAlignment blocks_;
 };
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

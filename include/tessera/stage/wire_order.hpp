@@ -10,9 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// Rows of one part of a slot, which lie on the wire one after another.
 struct Piece {
@@ -104,8 +102,6 @@ class WireSide {
   std::size_t all_floats_ = 0, all_bytes_ = 0;
 };
 
-}  // namespace detail
-
 /// Where the vectors of a routed step lie on their way to the ranks of the samples, or their
 /// gradients on the way back: the one owner of that order. Keeps its memory.
 class WireOrder {
@@ -113,23 +109,23 @@ class WireOrder {
   /// `received`: bags that came, by own slot and rank. `sent`: what of this rank's samples was
   /// routed, by slot. `bytes(width)`: of a row in the codec's form.
   template <class Bags, class Sent, class Bytes>
-  void set(const RankLayout& routing, detail::BlockAlignment blocks, detail::Way way,
+  void set(const RankLayout& routing, BlockAlignment blocks, Way way,
            std::span<const Bags> received, std::span<const Sent> sent, const Bytes& bytes) {
-    const auto travels = [&](const detail::Slot& slot, int source) {
+    const auto travels = [&](const Slot& slot, int source) {
       return slot.goes(way) && !(slot.whole && source == slot.rank);
     };
-    const auto size = [&](const detail::SlotPart& part) {
-      return detail::WireSide::RowSize{static_cast<std::size_t>(part.width), bytes(part.width)};
+    const auto size = [&](const SlotPart& part) {
+      return WireSide::RowSize{static_cast<std::size_t>(part.width), bytes(part.width)};
     };
     served_.list(
         routing.served(), routing.ranks(), blocks,
-        [&](const detail::WireSlot& of) {
+        [&](const WireSlot& of) {
           return travels(*of.slot, of.rank) ? received[of.index].bags : std::int64_t{0};
         },
         size);
     requested_.list(
         routing.requested(), routing.ranks(), blocks,
-        [&](const detail::WireSlot& of) {
+        [&](const WireSlot& of) {
           return travels(*of.slot, routing.rank()) ? sent[of.index].bags : std::int64_t{0};
         },
         size);
@@ -137,24 +133,24 @@ class WireOrder {
   }
 
   /// Of this rank's own rows; of this rank's samples.
-  const detail::WireSide& served() const { return served_; }
-  const detail::WireSide& requested() const { return requested_; }
+  const WireSide& served() const { return served_; }
+  const WireSide& requested() const { return requested_; }
 
   /// All pieces that this rank serves from an arena, its own samples' with them, in the order in
   /// which a row's gradients are summed: by slot, source rank, part.
-  std::span<const detail::Piece> sums(std::size_t arena) const { return sums_[arena]; }
+  std::span<const Piece> sums(std::size_t arena) const { return sums_[arena]; }
 
  private:
   template <class Bags>
-  void list_sums(const RankLayout& routing, detail::Way way, std::span<const Bags> received) {
+  void list_sums(const RankLayout& routing, Way way, std::span<const Bags> received) {
     const auto ranks = static_cast<std::size_t>(routing.ranks());
-    const std::span<const detail::Piece> wire = served_.pieces();
+    const std::span<const Piece> wire = served_.pieces();
     next_.assign(ranks, wire.size());
     for (std::size_t i = wire.size(); i-- > 0;) next_[static_cast<std::size_t>(wire[i].rank)] = i;
     sums_.resize(routing.arenas().size());
-    for (std::vector<detail::Piece>& of_arena : sums_) of_arena.clear();
+    for (std::vector<Piece>& of_arena : sums_) of_arena.clear();
     for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k) {
-      const detail::Slot& slot = routing.own_slot(k);
+      const Slot& slot = routing.own_slot(k);
       if (!slot.goes(way)) continue;
       for (std::size_t r = 0; r < ranks; ++r) {
         const std::size_t index = k * ranks + r;
@@ -163,19 +159,19 @@ class WireOrder {
         for (std::size_t p = 0; p < slot.parts.size(); ++p)
           sums_[static_cast<std::size_t>(slot.parts[p].arena)].push_back(
               travels ? wire[next_[r]++]
-                      : detail::Piece{.rank = static_cast<int>(r),
-                                      .slot = &slot,
-                                      .part = p,
-                                      .index = index,
-                                      .rows = received[index].bags,
-                                      .travels = false});
+                      : Piece{.rank = static_cast<int>(r),
+                              .slot = &slot,
+                              .part = p,
+                              .index = index,
+                              .rows = received[index].bags,
+                              .travels = false});
       }
     }
   }
 
-  detail::WireSide served_, requested_;
-  std::vector<std::vector<detail::Piece>> sums_;  // by arena
-  std::vector<std::size_t> next_;                 // by rank: of list_sums
+  WireSide served_, requested_;
+  std::vector<std::vector<Piece>> sums_;  // by arena
+  std::vector<std::size_t> next_;         // by rank: of list_sums
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail
