@@ -109,7 +109,7 @@ TEST_CASE("tables in files share the memory for caches by their bytes") {
     std::int64_t bytes = 0;
     for (std::size_t a = 0; a < e.tables().arenas().size(); ++a)
       if (const auto& cache = e.tables().cache(a); cache != nullptr)
-        bytes += cache->slots() * (cache->format().bytes + RowCache<Host>::slot_overhead);
+        bytes += cache->slots() * (cache->format().bytes + detail::RowCache<Host>::slot_overhead);
     CHECK(bytes > 380'000);
     CHECK(bytes <= 400'000);
   });

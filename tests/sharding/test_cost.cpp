@@ -96,7 +96,7 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
         CAPTURE(count);
         const Sample sample(rows, skew, count, 7);
         const double n = static_cast<double>(count), r = static_cast<double>(rows);
-        CHECK(close(distinct_rows(n, r, 0, r, skew), sample.distinct_within(0, rows)));
+        CHECK(close(detail::distinct_rows(n, r, 0, r, skew), sample.distinct_within(0, rows)));
         const std::int64_t cuts[] = {0, rows / 10, rows / 3, rows};
         double ids = 0, distinct = 0;
         for (int i = 0; i < 3; ++i) {
@@ -105,15 +105,15 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
                       sample.within(cuts[i], cuts[i + 1])));
           // Within a few rows the smooth law differs from its steps; the sum below is exact again.
           if (rows > 100)
-            CHECK(close(distinct_rows(n, r, begin, end, skew),
+            CHECK(close(detail::distinct_rows(n, r, begin, end, skew),
                         sample.distinct_within(cuts[i], cuts[i + 1])));
           ids += detail::share_of_ids(r, begin, end, skew);
-          distinct += distinct_rows(n, r, begin, end, skew);
+          distinct += detail::distinct_rows(n, r, begin, end, skew);
         }
         CHECK(ids == doctest::Approx(1));
-        CHECK(distinct == doctest::Approx(distinct_rows(n, r, 0, r, skew)).epsilon(1e-3));
+        CHECK(distinct == doctest::Approx(detail::distinct_rows(n, r, 0, r, skew)).epsilon(1e-3));
       }
-  CHECK(distinct_rows(0, 100, 0, 100, 1.05) == 0);
+  CHECK(detail::distinct_rows(0, 100, 0, 100, 1.05) == 0);
 }
 
 namespace {
@@ -213,7 +213,7 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
   for (const auto& [begin, end] : {std::pair(0, 5000), std::pair(5000, 20'000)}) {
     const double first = begin, last = end, slots = 3000;
     CHECK(detail::missed_rows(300, slots, r, first, last, 1.05) <
-          distinct_rows(300, r, first, last, 1.05));
+          detail::distinct_rows(300, r, first, last, 1.05));
     CHECK(detail::missed_rows(300, last - first, r, first, last, 1.05) == 0);
   }
 }

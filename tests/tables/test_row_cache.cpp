@@ -379,7 +379,7 @@ class CachedRows {
 
  private:
   static constexpr std::int64_t rows = 400, slots = 130;
-  using Cache = RowCache<Late, FaultyDirectory>;
+  using Cache = detail::RowCache<Late, FaultyDirectory>;
   using Row = std::array<float, 4>;
 
   struct Batch {

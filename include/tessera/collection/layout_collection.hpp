@@ -502,7 +502,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   Comm& communicator_;
-  const RankLayout& routing_;
+  const detail::RankLayout& routing_;
   typename Reporter::RanksHolder counted_;  ///< the same ranks
   detail::Updater<Store, Backend, Ranks> updater_;
   detail::Accumulator<Store, Backend, Ranks> accumulator_{backend_, counted_, store_, updater_};

@@ -103,7 +103,8 @@ class BinaryDataset {
       column.file = detail::MappedFile(column.path);
       column.data = column.file.bytes().data();
       const std::size_t bytes = column.file.bytes().size(),
-                        record = features.size() * static_cast<std::size_t>(size_of(column.type)) *
+                        record = features.size() *
+                                 static_cast<std::size_t>(detail::size_of(column.type)) *
                                  static_cast<std::size_t>(spec.feature(features[0]).hotness);
       require<DataError>(bytes % record == 0,
                          "file '{}' has {} bytes, which is no multiple of {} bytes a sample",
@@ -374,7 +375,7 @@ class BinaryDatasetWriter {
     if (dense_columns_ > 0) write(source + "/numerical.bin");
     std::size_t at = 0;
     for (std::size_t f = 0; f < rows_.size(); ++f) {
-      detail::with_integer_type(id_type_of(rows_[f]), [&]<class T>(T) {
+      detail::with_integer_type(detail::id_type_of(rows_[f]), [&]<class T>(T) {
         for (std::int64_t sample = 0; sample < batch.size; ++sample) {
           const std::int64_t length = length_of(f, sample, batch);
           for (const std::size_t end = at + static_cast<std::size_t>(length); at < end; ++at) {

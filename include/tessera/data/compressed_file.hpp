@@ -145,21 +145,21 @@ class ZstdFile {
   bool inside_ = false;
 };
 
-}  // namespace detail
-
 /// Whether a file begins as gzip's or zstd's do. Throws DataError for one that can't be read, and
 /// for other kinds of compression.
 inline bool is_compressed(const std::filesystem::path& path) {
   std::array<char, 8> begin{};
   const RegularFile file(path);
   const std::size_t bytes = file.read(begin.data(), begin.size(), 0);
-  const std::string_view tool = detail::compression_of({begin.data(), bytes});
+  const std::string_view tool = compression_of({begin.data(), bytes});
   require<DataError>(
       tool.empty() || tool == "gzip" || tool == "zstd",
       "file '{}' looks compressed by {}; gzip and zstd are read: decompress it first", file.name(),
       tool);
   return !tool.empty();
 }
+
+}  // namespace detail
 
 /// The bytes of a file, decompressed if it is a gzip or zstd file, whatever its name. Throws
 /// DataError, here or when read from, for a file that can't be read, is damaged or cut off, or that
@@ -168,7 +168,7 @@ inline ByteSource open_bytes(const std::filesystem::path& path) {
   const auto source = [](auto file) -> ByteSource {
     return [file](std::span<char> chunk) { return file->read(chunk); };
   };
-  if (!is_compressed(path)) return source(std::make_shared<detail::WatchedFile>(path));
+  if (!detail::is_compressed(path)) return source(std::make_shared<detail::WatchedFile>(path));
   std::array<char, 2> begin{};
   RegularFile(path).read(begin.data(), begin.size(), 0);
   if (begin[0] == '\x1f') return source(std::make_shared<detail::GzipFile>(path));

@@ -26,15 +26,16 @@ namespace tessera::inline v0 {
 /// Element types of a dataset's files, little-endian.
 enum class DatasetType : std::uint8_t { int8, int16, int32, int64, float16, float32, boolean };
 
+namespace detail {
+
 /// As NumPy and the feature specification write them.
 inline constexpr std::array<std::string_view, 7> kDatasetTypes{
     "int8", "int16", "int32", "int64", "float16", "float32", "bool"};
-constexpr std::string_view name_of(DatasetType type) {
-  return kDatasetTypes[static_cast<std::size_t>(type)];
-}
+
 constexpr int size_of(DatasetType type) {
   return std::array<int, 7>{1, 2, 4, 8, 2, 4, 1}[static_cast<std::size_t>(type)];
 }
+
 constexpr bool is_integer(DatasetType type) { return type <= DatasetType::int64; }
 
 /// The most rows that ids of an integer type can number.
@@ -50,8 +51,15 @@ constexpr DatasetType id_type_of(std::int64_t cardinality) {
     if (cardinality < rows_of(type) - 1) return type;
   return DatasetType::int64;
 }
+
 static_assert(id_type_of(126) == DatasetType::int8 && id_type_of(127) == DatasetType::int16 &&
               id_type_of(32767) == DatasetType::int32);
+
+}  // namespace detail
+
+constexpr std::string_view name_of(DatasetType type) {
+  return detail::kDatasetTypes[static_cast<std::size_t>(type)];
+}
 
 /// Ids that a feature may have per sample.
 inline constexpr std::int64_t kMostHotness = 1 << 20;
@@ -351,7 +359,7 @@ inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t
     spec.features[numbers.emplace_back(fmt::format("num_{}", i))] = {DatasetType::float16};
   for (std::size_t f = 0; f < cardinalities.size(); ++f)
     spec.features[categories.emplace_back(fmt::format("cat_{}.bin", f))] = {
-        id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f],
+        detail::id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f],
         !padded.empty() && padded[f]};
   for (const char* part : {"train", "test"}) {
     std::vector<DatasetChunk>& chunks = spec.sources[part];

@@ -115,7 +115,7 @@ class CostModel {
       table.given += ids;
       if (keeps_rows(features[f].pooling)) {  // each distinct id of a rank asks for its row
         const double asked =
-            ranks_ * distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
+            ranks_ * detail::distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
         table.add({.hotness = 1, .bags = asked});
       } else {
         table.add({.hotness = hotness, .bags = batch_});
@@ -123,9 +123,10 @@ class CostModel {
       }
     }
     for (Table& t : tables_) {
-      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank =
-          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct = detail::distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
+      t.distinct_of_rank = ranks_ == 1
+                               ? t.distinct
+                               : detail::distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
 
@@ -229,10 +230,11 @@ class CostModel {
                                                  workload_.sorted_ids ? t.skew : 0);
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r)         ? t.distinct
-           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
-                                                  static_cast<double>(r.row_end), t.skew)
-                                  : t.distinct * share_in(t, r);
+    return is_whole(t, r) ? t.distinct
+           : workload_.sorted_ids
+               ? detail::distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
+                                       static_cast<double>(r.row_end), t.skew)
+               : t.distinct * share_in(t, r);
   }
 
   /// Rows of a batch that a cache lacks.

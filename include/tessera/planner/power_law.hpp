@@ -6,9 +6,7 @@
 
 #include <algorithm>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 // Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew
 // falls into [k+1, k+2); skew 0 is uniform. Equations: docs/cost_model.md.
@@ -25,39 +23,28 @@ constexpr double share_of_ids(double rows, double begin, double end, double skew
   return (power_mass(end + 1, skew) - power_mass(begin + 1, skew)) / power_mass(rows + 1, skew);
 }
 
-}  // namespace detail
-
 /// Expected number of distinct rows among [begin, end) that `ids` draws over all `rows` touch: the
 /// integral of 1 - exp(-ids p(x)). Where a row is almost surely touched or almost never twice the
 /// integral is closed; between, Simpson's rule in log x.
 constexpr double distinct_rows(double ids, double rows, double begin, double end, double skew) {
   if (ids <= 0 || end <= begin) return 0;
-  if (skew < 1e-6) return (end - begin) * (1 - detail::constexpr_exp(-ids / rows));
-  const double mass = detail::power_mass(rows + 1, skew), scale = ids / mass, a = begin + 1,
-               b = end + 1;
-  const double log_scale = detail::constexpr_log(scale);
+  if (skew < 1e-6) return (end - begin) * (1 - constexpr_exp(-ids / rows));
+  const double mass = power_mass(rows + 1, skew), scale = ids / mass, a = begin + 1, b = end + 1;
+  const double log_scale = constexpr_log(scale);
   const auto clamp = [a, b](double x) { return x < a ? a : x > b ? b : x; };
   // expected touches are scale * x^-skew: 30 at `sure`, 0.001 at `rare`
-  const double sure = clamp(detail::constexpr_exp((log_scale - 3.4011973816621555) / skew));
-  const double rare = clamp(detail::constexpr_exp((log_scale + 6.907755278982137) / skew));
-  double sum =
-      sure - a +
-      (b > rare ? scale * (detail::power_mass(b, skew) - detail::power_mass(rare, skew)) : 0);
+  const double sure = clamp(constexpr_exp((log_scale - 3.4011973816621555) / skew));
+  const double rare = clamp(constexpr_exp((log_scale + 6.907755278982137) / skew));
+  double sum = sure - a + (b > rare ? scale * (power_mass(b, skew) - power_mass(rare, skew)) : 0);
   if (rare <= sure) return sum;
   constexpr int intervals = 24;
-  const double first = detail::constexpr_log(sure),
-               h = (detail::constexpr_log(rare) - first) / intervals;
-  const double grow = detail::constexpr_exp(h), fall = detail::constexpr_exp(-skew * h);
-  double x = sure * h / 3, touches = detail::constexpr_exp(log_scale - skew * first);
+  const double first = constexpr_log(sure), h = (constexpr_log(rare) - first) / intervals;
+  const double grow = constexpr_exp(h), fall = constexpr_exp(-skew * h);
+  double x = sure * h / 3, touches = constexpr_exp(log_scale - skew * first);
   for (int i = 0; i <= intervals; ++i, x *= grow, touches *= fall)
-    sum += x * (1 - detail::constexpr_exp(-touches)) *
-           (i == 0 || i == intervals ? 1
-            : i % 2 == 1             ? 4
-                                     : 2);
+    sum += x * (1 - constexpr_exp(-touches)) * (i == 0 || i == intervals ? 1 : i % 2 == 1 ? 4 : 2);
   return sum;
 }
-
-namespace detail {
 
 /// Expected number of distinct rows among [begin, end) that `ids` draws touch, and that at least as
 /// many draws before them, `before`, did not: the integral of exp(-before p(x)) (1 - exp(-ids
@@ -105,6 +92,4 @@ constexpr double missed_rows(double ids, double cached, double rows, double begi
   return new_rows(ids, before, rows, begin, end, skew);
 }
 
-}  // namespace detail
-
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

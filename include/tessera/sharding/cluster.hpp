@@ -38,15 +38,19 @@ constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& other
                                      : MemoryCost{table.bytes_per_element, table.bytes_per_row};
 }
 
+namespace detail {
+
 /// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where the
 /// cache is; of one on a GPU 48 of them are in the host's memory.
 inline constexpr std::int64_t cache_slot_bytes = 56;
+
+}  // namespace detail
 
 /// Bytes of a shard in a tier's memory; a cache is in the device's.
 constexpr std::int64_t bytes_in(const Shard& shard, const MemoryCost& cost, Tier memory) {
   const Rectangle rows = shard.rows_in(memory);
   const bool cache = memory == Tier::device && shard.tier != memory;
-  return cost.of(rows) + (cache ? rows.rows() * cache_slot_bytes : 0);
+  return cost.of(rows) + (cache ? rows.rows() * detail::cache_slot_bytes : 0);
 }
 
 /// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model

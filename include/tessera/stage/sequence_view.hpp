@@ -28,6 +28,8 @@ struct SequenceVectors {
   MatrixView<float> values;
 };
 
+namespace detail {
+
 /// Those of a batch's sequence features, in any order. Refers to the caller's.
 template <class T>
 class OfSequences {
@@ -45,8 +47,11 @@ class OfSequences {
  private:
   std::span<const T> all_;
 };
-using SequenceGradients = OfSequences<SequenceGradient>;
-using SequenceOutputs = OfSequences<SequenceVectors>;
+
+}  // namespace detail
+
+using SequenceGradients = detail::OfSequences<SequenceGradient>;
+using SequenceOutputs = detail::OfSequences<SequenceVectors>;
 
 /// The vectors of a sequence feature: a row of the table for each id of this rank's samples, packed.
 /// Equal ids share a row. All memory is the backend's and lives until the step's next batch. Where

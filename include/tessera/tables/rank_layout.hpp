@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera::inline v0::detail {
 
 /// One column part of a slot: where it is stored on its rank, and which output columns it fills.
 struct SlotPart {
@@ -89,14 +87,12 @@ struct TableTraining {
 /// Of the numbers of ids per feature, where the host cannot read offsets.
 enum class SizesNeeded { none, bounds, exact };
 
-}  // namespace detail
-
 /// What a layout means for one rank: which ids go where, and where its own rectangles are stored.
 /// Derived from the rectangles alone.
 class RankLayout {
  public:
   /// `training`: by table.
-  RankLayout(const Layout& layout, int rank, std::span<const detail::TableTraining> training)
+  RankLayout(const Layout& layout, int rank, std::span<const TableTraining> training)
       : ranks_(layout.ranks()),
         rank_(rank),
         features_(layout.features.size()),
@@ -111,10 +107,10 @@ class RankLayout {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
-  const std::vector<detail::ArenaPlan>& arenas() const { return arenas_; }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
   /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this
   /// rank's stand its own replicated ones.
-  const std::vector<detail::Slot>& slots() const { return slots_; }
+  const std::vector<Slot>& slots() const { return slots_; }
   std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
   std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
   std::size_t slots_of(int rank) const { return slots_end(rank) - slots_begin(rank); }
@@ -123,35 +119,33 @@ class RankLayout {
   std::size_t slots_from(int source) const {
     return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_);
   }
-  const detail::Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
+  const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
   /// The order of the wire, by the rank at the other end, then by slot: all that travels between
   /// two ranks, of ids and vectors, lies so. This rank's own slots, of every rank that sends to
   /// them; and all slots that this rank's samples may need, as slots().
-  const std::vector<detail::WireSlot>& served() const { return served_; }
-  const std::vector<detail::WireSlot>& requested() const { return requested_; }
-  const std::vector<detail::SlotChain>& chains() const { return chains_; }
+  const std::vector<WireSlot>& served() const { return served_; }
+  const std::vector<WireSlot>& requested() const { return requested_; }
+  const std::vector<SlotChain>& chains() const { return chains_; }
   /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables
   /// have a whole copy on every rank.
   bool exchanges() const {
     return std::any_of(slots_.begin(), slots_.end(),
-                       [](const detail::Slot& slot) { return !slot.replicated || !slot.whole; });
+                       [](const Slot& slot) { return !slot.replicated || !slot.whole; });
   }
   /// Whether all slots are whole: no table is cut by rows; the same on every rank.
   bool all_whole() const {
-    return std::all_of(slots_.begin(), slots_.end(),
-                       [](const detail::Slot& slot) { return slot.whole; });
+    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.whole; });
   }
   /// Whether ids of a feature leave this rank's own tables.
   bool travels(int feature) const {
-    return std::any_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
-      return slot.feature == feature && !direct(slot);
-    });
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
-  bool direct(const detail::Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
   /// Whether a feature reads this rank's own memory alone, and no cache.
   bool at_hand(int feature) const {
-    return std::all_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
+    return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
       return slot.feature != feature ||
              (direct(slot) && std::all_of(slot.parts.begin(), slot.parts.end(), [&](const auto& p) {
                 return arenas_[p.arena].tier == Tier::device && arenas_[p.arena].cache_rows == 0;
@@ -164,30 +158,27 @@ class RankLayout {
   /// nothing is packed.
   bool in_place() const {
     return ranks_ == 1 && !keeps_rows_ && slots_.size() == features_ &&
-           std::all_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
-             return direct(slot) && slot.parts.size() == 1;
-           });
+           std::all_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it
   /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told; where rows
   /// are kept, there is room for as many as the bounds. `distinct`: the ids of each feature are
   /// looked through for duplicates.
-  detail::SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
-    if (in_place())
-      return arenas_.size() == 1 ? detail::SizesNeeded::none : detail::SizesNeeded::bounds;
+  SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
+    if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
     const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);
-    return told && !distinct ? detail::SizesNeeded::bounds : detail::SizesNeeded::exact;
+    return told && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
   /// Whether gradients of all vectors travel.
   bool all_gradients() const {
     return std::all_of(slots_.begin(), slots_.end(),
-                       [](const detail::Slot& slot) { return slot.gradients; });
+                       [](const Slot& slot) { return slot.gradients; });
   }
   /// Whether gradients of a feature's vectors are needed on the ranks of its rows.
   bool gradients(int feature) const {
-    return std::any_of(slots_.begin(), slots_.end(), [&](const detail::Slot& slot) {
-      return slot.feature == feature && slot.gradients;
-    });
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return slot.feature == feature && slot.gradients; });
   }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or
   /// overlap.
@@ -207,17 +198,17 @@ class RankLayout {
 
  private:
   /// Arenas of one group stand side by side with those of others, in the order of tables.
-  void plan_arenas(const Layout& layout, std::span<const detail::TableTraining> training) {
+  void plan_arenas(const Layout& layout, std::span<const TableTraining> training) {
     place_.resize(layout.shards.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s) {
       const Shard& shard = layout.shards[s];
       if (!shard.held_by(rank_)) continue;
       const TableSpec& table = layout.tables[shard.table];
       const bool replicated = shard.rank == every_rank && ranks_ > 1;
-      const detail::TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
+      const TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
       // rows that are cut stand apart where updates need them whole
       const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
-      auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const detail::ArenaPlan& a) {
+      auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&
                a.columns_split == split && a.tier == shard.tier && a.group == trained.group &&
                (a.cache_rows != 0) == (shard.cache_rows != 0);
@@ -240,7 +231,7 @@ class RankLayout {
     }
   }
 
-  void add_slots(const Layout& layout, std::span<const detail::TableTraining> training) {
+  void add_slots(const Layout& layout, std::span<const TableTraining> training) {
     std::vector<std::vector<int>> shards_of(layout.tables.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s)
       shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
@@ -252,7 +243,7 @@ class RankLayout {
         const bool replicated = shard.rank == every_rank;
         const int rank = replicated ? rank_ : shard.rank;
         const bool whole = r.row_begin == 0 && r.row_end == layout.tables[table].rows;
-        auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const detail::Slot& slot) {
+        auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const Slot& slot) {
           return slot.feature != static_cast<int>(f) ||
                  (slot.rank == rank && slot.replicated == replicated &&
                   slot.row_begin == r.row_begin && slot.row_end == r.row_end);
@@ -282,7 +273,7 @@ class RankLayout {
           summed_columns_.push_back(column);
       }
     }
-    std::sort(slots_.begin(), slots_.end(), [](const detail::Slot& a, const detail::Slot& b) {
+    std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
       return std::tuple(a.rank, a.replicated, a.feature, a.row_begin, a.row_end) <
              std::tuple(b.rank, b.replicated, b.feature, b.row_begin, b.row_end);
     });
@@ -305,7 +296,7 @@ class RankLayout {
     });
     std::size_t first_of_feature = 0;
     for (const int i : order) {
-      const detail::Slot& slot = slots_[i];
+      const Slot& slot = slots_[i];
       if (direct(slot)) continue;
       if (first_of_feature < chains_.size() && chains_[first_of_feature].feature != slot.feature)
         first_of_feature = chains_.size();
@@ -335,14 +326,14 @@ class RankLayout {
   std::size_t features_;
   bool keeps_rows_;
   std::vector<ShardPlace> place_;  // by shard
-  std::vector<detail::ArenaPlan> arenas_;
-  std::vector<detail::Slot> slots_;
+  std::vector<ArenaPlan> arenas_;
+  std::vector<Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
-  std::vector<detail::WireSlot> served_, requested_;
-  std::vector<detail::SlotChain> chains_;
+  std::vector<WireSlot> served_, requested_;
+  std::vector<SlotChain> chains_;
   std::vector<std::pair<std::int64_t, int>> summed_columns_;
   std::vector<int> local_features_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

@@ -27,20 +27,20 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::detail {
 
 /// The rows of an arena where they stay: in the host's memory, or in files; and in a smaller arena,
 /// the slots, those that batches in flight work with: weights and optimizer state together. A row
 /// that is in a slot is read and changed there alone; it goes back before its slot is given up.
 /// Batches are asked for one at a time; a batch that is looked up and updated meanwhile is not
 /// disturbed. `Directory`: what says which rows are in which slots; tests plant faults in it.
-template <class Backend, class Directory = detail::RowDirectory>
+template <class Backend, class Directory = RowDirectory>
 class RowCache {
  public:
-  using Slot = detail::RowDirectory::Slot;
+  using Slot = RowDirectory::Slot;
   /// Bytes for one slot besides its row.
   static constexpr std::int64_t slot_overhead =
-      detail::RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
+      RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
   static_assert(slot_overhead == cache_slot_bytes, "plans count it");
 
   /// Those rows of an arena that one batch, or one task, uses. They stay in their slots as long as
@@ -83,7 +83,7 @@ class RowCache {
 
   /// `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for errors.
   RowCache(const Backend& backend, std::int64_t slots, std::vector<std::byte*> fields,
-           detail::RecordFormat format, std::string name)
+           RecordFormat format, std::string name)
       : backend_(backend),
         format_(std::move(format)),
         slot_data_(std::move(fields)),
@@ -93,7 +93,7 @@ class RowCache {
   }
 
   std::int64_t slots() const { return directory_.slots(); }
-  const detail::RecordFormat& format() const { return format_; }
+  const RecordFormat& format() const { return format_; }
   /// The arena row in each slot, in the backend's memory.
   const std::int64_t* table_rows() const { return table_rows_.data(); }
   CacheCounters counters() const {
@@ -107,7 +107,7 @@ class RowCache {
   }
 
   /// The rows stay in files, to which the caller adds those of the shards.
-  detail::RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
+  RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
   /// The rows stay in an arena of the host's memory, of which these are the fields.
   void in_memory(std::vector<std::byte*> fields) { host_data_ = std::move(fields); }
 
@@ -177,7 +177,7 @@ class RowCache {
                   : host_data_[field] + first * format_.fields[field].bytes;
   }
   /// The file of the shard of an arena row as it is now, after a flush; null: see DirectFile.
-  std::shared_ptr<const detail::FileClone> clone(std::int64_t row) {
+  std::shared_ptr<const FileClone> clone(std::int64_t row) {
     const std::lock_guard moving(moving_);
     return files_ ? files_->clone(row) : nullptr;
   }
@@ -187,7 +187,7 @@ class RowCache {
 
  private:
   static constexpr std::size_t rows_at_once = 8192;
-  static constexpr Slot first_missing = detail::RowDirectory::none - 1;
+  static constexpr Slot first_missing = RowDirectory::none - 1;
 
   /// Rows and their slots.
   struct Moves {
@@ -267,8 +267,7 @@ class RowCache {
     const std::lock_guard lock(mutex_);
     if (missing != 0)
       for (Slot& slot : slots)
-        if (slot < detail::RowDirectory::none)
-          slot = found[static_cast<std::size_t>(first_missing - slot)];
+        if (slot < RowDirectory::none) slot = found[static_cast<std::size_t>(first_missing - slot)];
     counters_.rows += std::ssize(pins.slots_);
     counters_.fetched_rows += static_cast<std::int64_t>(missing);
     counters_.seconds +=
@@ -282,8 +281,7 @@ class RowCache {
     bool all = true;
     directory_.find_each(rows, [&](std::size_t i, Slot slot) {
       slots[i] = slot;
-      if (rows[i] >= 0 && (slot == detail::RowDirectory::none || directory_.leaves(slot)))
-        all = false;
+      if (rows[i] >= 0 && (slot == RowDirectory::none || directory_.leaves(slot))) all = false;
     });
     if (!all) return false;
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -309,7 +307,7 @@ class RowCache {
     bool any = false;
     directory_.find_each(rows, [&](std::size_t i, Slot slot) {
       slots[i] = slot;
-      if (slot != detail::RowDirectory::none) {
+      if (slot != RowDirectory::none) {
         if (directory_.use(slot) || what == For::task) pin(slot, pins);
       } else if (rows[i] >= 0) {
         if (!any) missing_.begin(rows.size() - i);
@@ -469,9 +467,9 @@ class RowCache {
   }
 
   Backend backend_;
-  detail::RecordFormat format_;
+  RecordFormat format_;
   std::vector<std::byte*> slot_data_, host_data_;  // by field
-  std::optional<detail::RowFiles> files_;
+  std::optional<RowFiles> files_;
   std::atomic<bool> stale_ = false;
 
   /// Held by who moves rows, with what follows; never waited for under the other.
@@ -480,7 +478,7 @@ class RowCache {
   Moved leaving_, coming_;
   Buffer<std::int64_t, Backend> table_rows_, lists_, host_lists_{Tier::host};
   Buffer<std::byte, Backend> staging_{Tier::host};
-  std::vector<detail::RowFiles::Transfer> transfers_;
+  std::vector<RowFiles::Transfer> transfers_;
 
   mutable std::mutex mutex_;  // of what follows
   Directory directory_;
@@ -488,4 +486,4 @@ class RowCache {
   std::string name_;
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::detail

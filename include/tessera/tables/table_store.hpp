@@ -49,7 +49,7 @@ class TableStore {
   static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
                         keeps_rows = WidthList::keeps_rows;
 
-  using Cache = RowCache<Backend>;
+  using Cache = detail::RowCache<Backend>;
   /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
   /// table is in no training group, if the host has no memory for this rank's part, or a cache no
   /// size; DataError where a disk has no room.
@@ -80,7 +80,7 @@ class TableStore {
   TableStore& operator=(const TableStore&) = delete;
 
   const Layout& layout() const { return layout_; }
-  const RankLayout& routing() const { return routing_; }
+  const detail::RankLayout& routing() const { return routing_; }
   /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its cache.
   const std::vector<detail::Arena<Backend>>& arenas() const { return arenas_; }
   /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
@@ -520,7 +520,7 @@ class TableStore {
   Backend backend_;
   Layout layout_;
   std::vector<detail::TableTraining> training_;
-  RankLayout routing_;
+  detail::RankLayout routing_;
   std::uint64_t seed_;
   std::vector<detail::Arena<Backend>> arenas_;
   std::vector<detail::Arena<Backend>> resting_;  // of caches whose rows stay in the host's memory
