@@ -170,7 +170,7 @@ class DenseOptimizer {
   Buffer<float, Backend> states_;
   std::int64_t count_ = 0;            ///< of parameters that states_ is of
   std::int64_t step_ = 0, told_ = 0;  ///< told_: as counter_ knows it
-  op::StepCounter<O, Backend> counter_{backend_, 0.0f};
+  detail::StepCounter<O, Backend> counter_{backend_, 0.0f};
 };
 
 }  // namespace tessera::inline v0

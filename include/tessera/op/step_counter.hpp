@@ -49,6 +49,10 @@ struct AdvanceClock {
   };
 };
 
+}  // namespace tessera::op
+
+namespace tessera::inline v0::detail {
+
 /// Whether a backend records steps and replays them, with an optimizer whose `at` runs there too.
 template <class Backend, class O>
 concept CountsSteps = requires(const Backend& backend) {
@@ -68,7 +72,7 @@ class StepCounter {
       : backend_(backend), learning_rate_(learning_rate) {
     if constexpr (on_backend) {
       clock_ = {static_cast<Clock*>(backend_.allocate(sizeof(Clock))), Free{backend_}};
-      run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), 0, learning_rate});
+      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), 0, learning_rate});
     }
   }
 
@@ -87,7 +91,8 @@ class StepCounter {
   }
   void set(std::int64_t steps) {
     steps_ = steps;
-    if constexpr (on_backend) run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
+    if constexpr (on_backend)
+      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
   }
   float learning_rate() const { return learning_rate_; }
   /// Of later steps, replayed ones too. While a step is recorded this is recorded, too, and sets
@@ -97,21 +102,21 @@ class StepCounter {
     if constexpr (on_backend) {
       const bool recording = backend_.recording();
       if (rate != in_memory_ || recording)
-        run<SetClock<std::decay_t<O>>>(backend_, {clock_.get(), -1, rate});
+        op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), -1, rate});
       // after a recording a replay may change it at any time
       in_memory_ = recording ? std::numeric_limits<float>::quiet_NaN() : rate;
     }
   }
 
   /// Begins a step. Answers where its values are, or null: then the host's count is `called()`.
-  const StepValues<O>* advance([[maybe_unused]] const O& optimizer,
-                               [[maybe_unused]] std::uint64_t seed) {
+  const op::StepValues<O>* advance([[maybe_unused]] const O& optimizer,
+                                   [[maybe_unused]] std::uint64_t seed) {
     if constexpr (on_backend) {
       if (backend_.recording())
         recorded_ = true;
       else
         ++steps_;
-      run<AdvanceClock<std::decay_t<O>>>(backend_, {clock_.get(), optimizer, seed});
+      op::run<op::AdvanceClock<std::decay_t<O>>>(backend_, {clock_.get(), optimizer, seed});
       return &clock_->now;
     } else {
       ++steps_;
@@ -120,7 +125,7 @@ class StepCounter {
   }
 
  private:
-  using Clock = StepClock<O>;
+  using Clock = op::StepClock<O>;
   struct Free {
     Backend backend{};
     void operator()(Clock* clock) const noexcept { backend.deallocate(clock, sizeof(Clock)); }
@@ -134,4 +139,4 @@ class StepCounter {
   std::conditional_t<on_backend, std::unique_ptr<Clock, Free>, None> clock_;
 };
 
-}  // namespace tessera::inline v0::op
+}  // namespace tessera::detail

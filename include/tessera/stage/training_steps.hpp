@@ -93,7 +93,7 @@ class TrainingSteps {
                 std::integer_sequence<int, I...>)
       : advances_(groups_with_tables(training)),
         rates_{Groups::template rate<I>(training, rate)...},
-        counters_{op::StepCounter<typename Groups::template optimizer<I>, Backend>(
+        counters_{StepCounter<typename Groups::template optimizer<I>, Backend>(
             backend, Groups::template rate<I>(training, rate))...} {}
 
   /// Those that train and have a table; one at least.

@@ -200,7 +200,7 @@ struct GroupsOf {
   using steps = std::tuple<typename Training::Step>;
   using step_values = std::tuple<const op::StepValues<Training>*>;
   template <class Backend>
-  using counters = std::tuple<op::StepCounter<Training, Backend>>;
+  using counters = std::tuple<StepCounter<Training, Backend>>;
 
   template <int>
   using initializer = void;
@@ -229,7 +229,7 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   using steps = std::tuple<typename Groups::optimizer::Step...>;
   using step_values = std::tuple<const op::StepValues<typename Groups::optimizer>*...>;
   template <class Backend>
-  using counters = std::tuple<op::StepCounter<typename Groups::optimizer, Backend>...>;
+  using counters = std::tuple<StepCounter<typename Groups::optimizer, Backend>...>;
 
   template <int I>
   using group = std::tuple_element_t<I, std::tuple<Groups...>>;
