@@ -244,13 +244,13 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
     for (int part = 0; part < 4; ++part)
       jobs.push_back({reinterpret_cast<const std::byte*>(matrix.data()), matrix.data() + part * 5,
                       20, 4, 5, nullptr, true});
-  const auto rounds = gpu::rounds_of(jobs);
+  const auto rounds = gpu::detail::rounds_of(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
-  CHECK(gpu::rounds_of(jobs).size() == 12);
+  CHECK(gpu::detail::rounds_of(jobs).size() == 12);
   for (op::DecodeJob& job : jobs) job.add = false;
-  CHECK(gpu::rounds_of(jobs).size() == 1);
+  CHECK(gpu::detail::rounds_of(jobs).size() == 1);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {

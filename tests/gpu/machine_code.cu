@@ -13,19 +13,19 @@ namespace tessera::inline v0::gpu {
 
 template <class Id, class Out = float>
 using Lookups = GroupBatch<op::LookupGroup<Id, Out>>;
-template __global__ void copy_rows<float, std::int32_t, 128>(
+template __global__ void detail::copy_rows<float, std::int32_t, 128>(
     const float*, const __grid_constant__ Lookups<std::int32_t>);
-template __global__ void copy_rows<float, std::int64_t, 16>(
+template __global__ void detail::copy_rows<float, std::int64_t, 16>(
     const float*, const __grid_constant__ Lookups<std::int64_t>);
-template __global__ void copy_rows<BFloat16, std::int32_t, 128>(
+template __global__ void detail::copy_rows<BFloat16, std::int32_t, 128>(
     const BFloat16*, const __grid_constant__ Lookups<std::int32_t>);
-template __global__ void copy_rows<float, std::int32_t, 128, BFloat16>(
+template __global__ void detail::copy_rows<float, std::int32_t, 128, BFloat16>(
     const float*, const __grid_constant__ Lookups<std::int32_t, BFloat16>);
-template __global__ void pool_bags<float, std::int32_t, 128>(
+template __global__ void detail::pool_bags<float, std::int32_t, 128>(
     const float*, const __grid_constant__ Lookups<std::int32_t>);
-template __global__ void pool_bags<Half, std::int64_t, 16>(
+template __global__ void detail::pool_bags<Half, std::int64_t, 16>(
     const Half*, const __grid_constant__ Lookups<std::int64_t>);
-template __global__ void pool_rows<float, std::int64_t, 16>(
+template __global__ void detail::pool_rows<float, std::int64_t, 16>(
     const float*, const __grid_constant__ Lookups<std::int64_t>);
 
 template <class T, class O>
@@ -42,20 +42,19 @@ template __global__ void merge_windows<Update128<float, Sgd>, std::uint32_t, BFl
 template __global__ void merge_windows<Update128<BFloat16, RowWiseAdagrad>>(
     Sorted, const Update128<BFloat16, RowWiseAdagrad>, const PartialSums);
 
-template __global__ void write_split<std::int32_t>(
-    const PackCount*, const __grid_constant__ GroupBatch<SplitGroup<std::int32_t>>);
+template __global__ void detail::write_split<std::int32_t>(
+    const detail::PackCount*, const __grid_constant__ GroupBatch<detail::SplitGroup<std::int32_t>>);
 
-using Criteo = DotShape<27, 128, 16>;
-template __global__ void dot_forward_tensor<Criteo, BFloat16>(const MatrixView<const BFloat16>,
-                                                              const MatrixView<BFloat16>);
-template __global__ void dot_backward_tensor<Criteo, BFloat16>(const MatrixView<const BFloat16>,
-                                                               const MatrixView<const BFloat16>,
-                                                               const MatrixView<BFloat16>);
-template __global__ void dot_forward_tensor<Criteo, float>(const MatrixView<const float>,
-                                                           const MatrixView<float>);
-template __global__ void dot_backward_tensor<Criteo, float>(const MatrixView<const float>,
-                                                            const MatrixView<const float>,
-                                                            const MatrixView<float>);
+using Criteo = detail::DotShape<27, 128, 16>;
+template __global__ void detail::dot_forward_tensor<Criteo, BFloat16>(
+    const MatrixView<const BFloat16>, const MatrixView<BFloat16>);
+template __global__ void detail::dot_backward_tensor<Criteo, BFloat16>(
+    const MatrixView<const BFloat16>, const MatrixView<const BFloat16>, const MatrixView<BFloat16>);
+template __global__ void detail::dot_forward_tensor<Criteo, float>(const MatrixView<const float>,
+                                                                   const MatrixView<float>);
+template __global__ void detail::dot_backward_tensor<Criteo, float>(const MatrixView<const float>,
+                                                                    const MatrixView<const float>,
+                                                                    const MatrixView<float>);
 template __global__ void add_rows<MaskedRows<BFloat16, BFloat16, BFloat16>, 8>(
     const MaskedRows<BFloat16, BFloat16, BFloat16>, float*, const int);
 

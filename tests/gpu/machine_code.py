@@ -98,7 +98,7 @@ def readable(names):
     for name, text in zip(names, shown):
         if "tessera" not in text:
             continue
-        text = re.sub(r"^void ", "", text).replace("tessera::v0::", "").replace("gpu::", "")
+        text = re.sub(r"^void ", "", text).replace("tessera::v0::", "").replace("gpu::", "").replace("detail::", "")
         depth, end = 0, len(text)
         for i, c in enumerate(text):  # the parameters begin at the first bracket outside template arguments
             depth += (c == "<") - (c == ">")

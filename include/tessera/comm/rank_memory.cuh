@@ -10,7 +10,7 @@
 #include <span>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int reduce_threads = 256;
 inline constexpr int reduce_ranks = 128;  ///< at most
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(reduce_threads)
   for (int r = 0; r < places.targets; ++r) places.to[r][i] = result;
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// How communicators of one process move device memory, in the order of a stream:
 /// BasicThreadCommunicator<CudaTransfer> for ranks that are threads and share a GPU (or hold GPUs
@@ -65,15 +65,16 @@ class CudaTransfer {
   void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) {
     if (count == 0) return;
     if (!on_device(from(0))) return host_.reduce<T>(sources, from, targets, to, count, reduction);
-    require(sources <= gpu::reduce_ranks, "CudaTransfer: {} ranks reduce together; at most {}",
-            sources, gpu::reduce_ranks);
-    gpu::ReducePlaces<T> places{};
+    require(sources <= gpu::detail::reduce_ranks,
+            "CudaTransfer: {} ranks reduce together; at most {}", sources,
+            gpu::detail::reduce_ranks);
+    gpu::detail::ReducePlaces<T> places{};
     for (int i = 0; i < sources; ++i) places.from[places.sources++] = from(i);
     for (int i = 0; i < targets; ++i) places.to[places.targets++] = to(i);
     places.reduction = reduction;
     backend_.launch("reduce_ranks_values",
-                    gpu::ceil_divide(static_cast<std::int64_t>(count), gpu::reduce_threads),
-                    gpu::reduce_threads, gpu::reduce_ranks_values<T>, places,
+                    gpu::ceil_divide(static_cast<std::int64_t>(count), gpu::detail::reduce_threads),
+                    gpu::detail::reduce_threads, gpu::detail::reduce_ranks_values<T>, places,
                     static_cast<std::int64_t>(count));
     busy_ = true;
   }

@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 /// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
 /// columns are compared by address, modulo the stride. Where columns of two jobs overlap and are
@@ -340,7 +340,7 @@ __global__ void __launch_bounds__(codec_threads)
   C::decode(job.template encoded<C>(row), job.width, job.target + row * job.target_stride);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// One launch for all jobs.
 template <Codec C>
@@ -350,16 +350,16 @@ struct op::Kernel<op::EncodeRows<C>, Cuda> {
   static void run(const Cuda& backend, const typename op::EncodeRows<C>::Parameters& p) {
     const auto serve = [&](auto kernel, const auto& rows_per_block) {
       gpu::launch_by_group<Job>(
-          backend, "encode_rows", gpu::codec_threads, p.jobs,
+          backend, "encode_rows", gpu::detail::codec_threads, p.jobs,
           [&](const Job& job) { return gpu::ceil_divide(job.rows, rows_per_block(job.width)); },
           kernel);
     };
     if constexpr (std::is_same_v<C, Fp32>)
-      gpu::launch_moves<Job>(backend, p.jobs);
+      gpu::detail::launch_moves<Job>(backend, p.jobs);
     else if constexpr (LaneCodec<C>)
-      serve(gpu::encode_rows<C>, gpu::codec_rows_per_block);
+      serve(gpu::detail::encode_rows<C>, gpu::detail::codec_rows_per_block);
     else
-      serve(gpu::encode_whole_rows<C>, [](int) { return gpu::codec_threads; });
+      serve(gpu::detail::encode_whole_rows<C>, [](int) { return gpu::detail::codec_threads; });
   }
 };
 
@@ -371,16 +371,16 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
 
   static void run(const Cuda& backend, const typename op::DecodeRows<C>::Parameters& p) {
     if constexpr (std::is_same_v<C, Fp32>) {
-      for (const std::vector<Job>& round : gpu::rounds_of(p.jobs))
-        gpu::launch_moves<Job>(backend, round);
+      for (const std::vector<Job>& round : gpu::detail::rounds_of(p.jobs))
+        gpu::detail::launch_moves<Job>(backend, round);
     } else if constexpr (LaneCodec<C>) {
-      for (const std::vector<Job>& round : gpu::rounds_of(p.jobs))
+      for (const std::vector<Job>& round : gpu::detail::rounds_of(p.jobs))
         gpu::launch_by_group<Job>(
-            backend, "decode_rows", gpu::codec_threads, round,
+            backend, "decode_rows", gpu::detail::codec_threads, round,
             [](const Job& job) {
-              return gpu::ceil_divide(job.rows, gpu::codec_rows_per_block(job.width));
+              return gpu::ceil_divide(job.rows, gpu::detail::codec_rows_per_block(job.width));
             },
-            gpu::decode_rows<C>);
+            gpu::detail::decode_rows<C>);
     } else {
       std::vector<Job> decode(p.jobs.begin(), p.jobs.end());
       std::int64_t floats = 0;
@@ -395,9 +395,9 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
         at += padded(job);
       }
       gpu::launch_by_group<Job>(
-          backend, "decode_whole_rows", gpu::codec_threads, decode,
-          [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_threads); },
-          gpu::decode_whole_rows<C>);
+          backend, "decode_whole_rows", gpu::detail::codec_threads, decode,
+          [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::detail::codec_threads); },
+          gpu::detail::decode_whole_rows<C>);
       tessera::op::run<op::DecodeRows<Fp32>>(backend, {moves});
     }
   }

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int convert_threads = 256;
 
@@ -24,14 +24,14 @@ __global__ void __launch_bounds__(convert_threads)
       from_float<To>(to_float(p.from.data[row * p.from.stride + column]));
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <Element From, Element To>
 struct op::Kernel<op::ConvertRows<From, To>, Cuda> {
   static void run(const Cuda& backend, const typename op::ConvertRows<From, To>::Parameters& p) {
     backend.launch("convert_rows",
-                   gpu::ceil_divide(p.from.rows * p.from.columns, gpu::convert_threads),
-                   gpu::convert_threads, gpu::convert_rows<From, To>, p);
+                   gpu::ceil_divide(p.from.rows * p.from.columns, gpu::detail::convert_threads),
+                   gpu::detail::convert_threads, gpu::detail::convert_rows<From, To>, p);
   }
 };
 

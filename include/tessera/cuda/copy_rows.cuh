@@ -10,7 +10,7 @@
 
 namespace tessera::inline v0 {
 
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int copy_threads = 256;
 
@@ -24,15 +24,15 @@ __global__ void __launch_bounds__(copy_threads) copy_rows(const op::CopyRows::Pa
       reinterpret_cast<const Word*>(p.source.row(i / words))[i % words];
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::CopyRows, Cuda> {
   static void run(const Cuda& backend, const op::CopyRows::Parameters& p) {
     const auto launch = [&]<class Word>(Word, void (*kernel)(op::CopyRows::Parameters)) {
       const std::int64_t words = p.count * (p.row_bytes / static_cast<std::int64_t>(sizeof(Word)));
-      backend.launch("copy_rows", gpu::ceil_divide(words, gpu::copy_threads), gpu::copy_threads,
-                     kernel, p);
+      backend.launch("copy_rows", gpu::ceil_divide(words, gpu::detail::copy_threads),
+                     gpu::detail::copy_threads, kernel, p);
     };
     const auto aligned = [&](std::uintptr_t bytes) {
       const auto all =
@@ -44,11 +44,11 @@ struct op::Kernel<op::CopyRows, Cuda> {
     // Wide words: fewer requests over the bus. Rows of an odd number of 16-bit elements are aligned
     // to two bytes alone.
     if (aligned(sizeof(uint4)))
-      launch(uint4{}, gpu::copy_rows<uint4>);
+      launch(uint4{}, gpu::detail::copy_rows<uint4>);
     else if (aligned(4))
-      launch(std::uint32_t{}, gpu::copy_rows<std::uint32_t>);
+      launch(std::uint32_t{}, gpu::detail::copy_rows<std::uint32_t>);
     else
-      launch(std::uint16_t{}, gpu::copy_rows<std::uint16_t>);
+      launch(std::uint16_t{}, gpu::detail::copy_rows<std::uint16_t>);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int distinct_threads = 256;
 
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(distinct_threads)
   array.index[place - array.first_entry] = index;
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// Distinct ids in ascending order: one sort of all arrays' ids, by as many bits as they need, and
 /// one wait.
@@ -138,7 +138,7 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
 
   static void run(const Cuda& backend, const typename op::DistinctIds<Id>::Parameters& p) {
     if (!p.fills_room) gpu::refuse_wait_of_capture(backend.stream(), "the numbers of distinct ids");
-    std::vector<gpu::DistinctArray<Id>> arrays;
+    std::vector<gpu::detail::DistinctArray<Id>> arrays;
     std::int64_t entries = 0, keys = 0;
     for (const Job& job : p.jobs) {
       require(job.rows > 0 || job.count == 0, "DistinctIds: a GPU must know a bound of the ids");
@@ -166,41 +166,43 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
  private:
   /// `first_distinct`: empty where the room is filled.
   template <class Key>
-  static void find(const Cuda& backend, const std::vector<gpu::DistinctArray<Id>>& arrays,
+  static void find(const Cuda& backend, const std::vector<gpu::detail::DistinctArray<Id>>& arrays,
                    std::uint32_t entries, std::int64_t key_bound,
                    std::vector<std::uint32_t>& first_distinct) {
     const auto count = static_cast<int>(arrays.size());
     const auto blocks = [](std::int64_t threads) {
-      return gpu::ceil_divide(threads, gpu::distinct_threads);
+      return gpu::ceil_divide(threads, gpu::detail::distinct_threads);
     };
     auto* keys = backend.scratch_for<Key>(gpu::ScratchSlot::entries, std::int64_t{2} * entries);
     auto* places =
         backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::places, std::int64_t{2} * entries);
     auto* device_arrays =
-        backend.scratch_for<gpu::DistinctArray<Id>>(gpu::ScratchSlot::sources, count);
+        backend.scratch_for<gpu::detail::DistinctArray<Id>>(gpu::ScratchSlot::sources, count);
     auto* before =
         backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::windows, std::int64_t{entries} + 1);
     auto* device_first = backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::sums, count + 1);
-    gpu::upload<gpu::DistinctArray<Id>>(backend, arrays, device_arrays);
-    const gpu::DistinctArray<Id>* const a = device_arrays;
-    backend.launch("list_keys", blocks(entries), gpu::distinct_threads, gpu::list_keys<Id, Key>, a,
-                   count, entries, keys, places);
+    gpu::upload<gpu::detail::DistinctArray<Id>>(backend, arrays, device_arrays);
+    const gpu::detail::DistinctArray<Id>* const a = device_arrays;
+    backend.launch("list_keys", blocks(entries), gpu::detail::distinct_threads,
+                   gpu::detail::list_keys<Id, Key>, a, count, entries, keys, places);
     // no_key is above every key in these, too
     const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(key_bound)));
     const auto sorted = gpu::sort_pairs<std::uint32_t, Key>(
         backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits);
     const Key* const sorted_keys = sorted.keys;
     const std::uint32_t* const sorted_places = sorted.values;
-    backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1), gpu::distinct_threads,
-                   gpu::mark_first_keys<Key>, sorted_keys, entries, before);
+    backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1),
+                   gpu::detail::distinct_threads, gpu::detail::mark_first_keys<Key>, sorted_keys,
+                   entries, before);
     gpu::exclusive_sum(backend, before, static_cast<int>(entries) + 1);
     const std::uint32_t* const sums = before;
-    backend.launch("count_distinct", blocks(count + 1), gpu::distinct_threads,
-                   gpu::count_distinct<Id, Key>, a, count, sorted_keys, entries, sums,
+    backend.launch("count_distinct", blocks(count + 1), gpu::detail::distinct_threads,
+                   gpu::detail::count_distinct<Id, Key>, a, count, sorted_keys, entries, sums,
                    device_first);
-    backend.launch("write_distinct", blocks(entries), gpu::distinct_threads,
-                   gpu::write_distinct<Id, Key>, a, count, sorted_keys, sorted_places, entries,
-                   sums, static_cast<const std::uint32_t*>(device_first), first_distinct.empty());
+    backend.launch("write_distinct", blocks(entries), gpu::detail::distinct_threads,
+                   gpu::detail::write_distinct<Id, Key>, a, count, sorted_keys, sorted_places,
+                   entries, sums, static_cast<const std::uint32_t*>(device_first),
+                   first_distinct.empty());
     if (first_distinct.empty()) return;
     backend.copy(first_distinct.data(), device_first,
                  first_distinct.size() * sizeof(std::uint32_t));

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int zero_threads = 256;
 
@@ -19,13 +19,13 @@ __global__ void __launch_bounds__(zero_threads) zero_rows(const op::ZeroRows::Pa
   if (i < p.rows * p.width) p.target[i / p.width * p.target_stride + i % p.width] = 0.0f;
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::ZeroRows, Cuda> {
   static void run(const Cuda& backend, const op::ZeroRows::Parameters& p) {
-    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::zero_threads),
-                   gpu::zero_threads, gpu::zero_rows<>, p);
+    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::detail::zero_threads),
+                   gpu::detail::zero_threads, gpu::detail::zero_rows<>, p);
   }
 };
 

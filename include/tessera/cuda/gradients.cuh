@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int gradient_threads = 256;
 /// A block adds in its own memory first. Sums of integers have no order.
@@ -78,24 +78,25 @@ __global__ void __launch_bounds__(gradient_threads)
   if (i < count) ids[i] = static_cast<Id>(rows[i]);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::AddSquares, Cuda> {
   static void run(const Cuda& backend, const op::AddSquares::Parameters& p) {
     constexpr std::int64_t most_blocks = 1024;
-    const std::int64_t blocks = gpu::ceil_divide(p.count, gpu::gradient_threads);
+    const std::int64_t blocks = gpu::ceil_divide(p.count, gpu::detail::gradient_threads);
     backend.launch("add_squares", blocks < most_blocks ? blocks : most_blocks,
-                   gpu::gradient_threads, gpu::add_squares<>, p.values, p.count, p.digits);
+                   gpu::detail::gradient_threads, gpu::detail::add_squares<>, p.values, p.count,
+                   p.digits);
   }
 };
 
 template <>
 struct op::Kernel<op::ClipValues, Cuda> {
   static void run(const Cuda& backend, const op::ClipValues::Parameters& p) {
-    backend.launch("clip_values", gpu::ceil_divide(p.count, gpu::gradient_threads),
-                   gpu::gradient_threads, gpu::clip_values<>, p.values, p.count, p.factor, p.limit,
-                   p.clipped);
+    backend.launch("clip_values", gpu::ceil_divide(p.count, gpu::detail::gradient_threads),
+                   gpu::detail::gradient_threads, gpu::detail::clip_values<>, p.values, p.count,
+                   p.factor, p.limit, p.clipped);
   }
 };
 
@@ -105,26 +106,28 @@ struct op::Kernel<op::ClipRows, Cuda> {
     auto* const segments = static_cast<op::ClipRows::Segment*>(
         backend.scratch(gpu::ScratchSlot::clip_segments, p.segments.size_bytes()));
     backend.copy(segments, p.segments.data(), p.segments.size_bytes());
-    backend.launch("clip_rows", gpu::ceil_divide(p.count * p.width, gpu::gradient_threads),
-                   gpu::gradient_threads, gpu::clip_rows<>, p.rows, p.gradients, p.count, p.width,
-                   p.mean_squares, p.limit, segments, static_cast<int>(p.segments.size()),
-                   p.clipped);
+    backend.launch("clip_rows", gpu::ceil_divide(p.count * p.width, gpu::detail::gradient_threads),
+                   gpu::detail::gradient_threads, gpu::detail::clip_rows<>, p.rows, p.gradients,
+                   p.count, p.width, p.mean_squares, p.limit, segments,
+                   static_cast<int>(p.segments.size()), p.clipped);
   }
 };
 
 template <>
 struct op::Kernel<op::AddValues, Cuda> {
   static void run(const Cuda& backend, const op::AddValues::Parameters& p) {
-    backend.launch("add_values", gpu::ceil_divide(p.count, gpu::gradient_threads),
-                   gpu::gradient_threads, gpu::add_values<>, p.to, p.values, p.count);
+    backend.launch("add_values", gpu::ceil_divide(p.count, gpu::detail::gradient_threads),
+                   gpu::detail::gradient_threads, gpu::detail::add_values<>, p.to, p.values,
+                   p.count);
   }
 };
 
 template <IdType Id>
 struct op::Kernel<op::RowsAsIds<Id>, Cuda> {
   static void run(const Cuda& backend, const typename op::RowsAsIds<Id>::Parameters& p) {
-    backend.launch("rows_as_ids", gpu::ceil_divide(p.count, gpu::gradient_threads),
-                   gpu::gradient_threads, gpu::rows_as_ids<Id>, p.rows, p.count, p.ids);
+    backend.launch("rows_as_ids", gpu::ceil_divide(p.count, gpu::detail::gradient_threads),
+                   gpu::detail::gradient_threads, gpu::detail::rows_as_ids<Id>, p.rows, p.count,
+                   p.ids);
   }
 };
 

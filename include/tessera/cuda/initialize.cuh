@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int initialize_threads = 256;
 
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(initialize_threads)
   p.values[i] = from_float<T>(p.initializer(key));
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <Element T, Initializer F>
 struct op::Kernel<op::Initialize<T, F>, Cuda> {
@@ -35,8 +35,8 @@ struct op::Kernel<op::Initialize<T, F>, Cuda> {
     for (std::int64_t first = 0; first < p.rows * p.width; first += elements_per_launch)
       backend.launch("initialize",
                      gpu::ceil_divide(std::min(elements_per_launch, p.rows * p.width - first),
-                                      gpu::initialize_threads),
-                     gpu::initialize_threads, gpu::initialize<T, F>, p, first);
+                                      gpu::detail::initialize_threads),
+                     gpu::detail::initialize_threads, gpu::detail::initialize<T, F>, p, first);
   }
 };
 

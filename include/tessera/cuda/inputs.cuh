@@ -9,7 +9,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int admit_threads = 256;
 
@@ -163,23 +163,25 @@ __global__ void read_numbers(const std::int64_t* array, const std::int64_t* indi
   if (i < count) values[i] = array[indices[i]];
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// One launch for all features, and one of one thread that explains a fault.
 template <IdType Id>
 struct op::Kernel<op::AdmitIds<Id>, Cuda> {
   static void run(const Cuda& backend, const typename op::AdmitIds<Id>::Parameters& p) {
-    gpu::AdmitArrays<Id> arrays{p, static_cast<std::int64_t>(p.jobs.size())};
+    gpu::detail::AdmitArrays<Id> arrays{p, static_cast<std::int64_t>(p.jobs.size())};
     arrays.p.jobs = {};
-    std::vector<gpu::AdmitGroup<Id>> groups;
+    std::vector<gpu::detail::AdmitGroup<Id>> groups;
     for (const typename op::AdmitIds<Id>::Job& job : p.jobs)
       groups.push_back({job, static_cast<std::int64_t>(groups.size())});
-    gpu::launch_by_group<gpu::AdmitGroup<Id>>(
-        backend, "admit_ids", gpu::admit_threads, groups,
-        [&](const gpu::AdmitGroup<Id>&) { return gpu::ceil_divide(p.batch, gpu::admit_threads); },
-        gpu::admit_ids<Id>, arrays);
+    gpu::launch_by_group<gpu::detail::AdmitGroup<Id>>(
+        backend, "admit_ids", gpu::detail::admit_threads, groups,
+        [&](const gpu::detail::AdmitGroup<Id>&) {
+          return gpu::ceil_divide(p.batch, gpu::detail::admit_threads);
+        },
+        gpu::detail::admit_ids<Id>, arrays);
     if (p.batch > 0 && !p.jobs.empty() && (p.offsets != nullptr || p.policy == BadIds::throw_error))
-      backend.launch("explain_fault", 1, 32, gpu::explain_fault<Id>, arrays);
+      backend.launch("explain_fault", 1, 32, gpu::detail::explain_fault<Id>, arrays);
   }
 };
 
@@ -190,8 +192,8 @@ struct op::Kernel<op::ReadNumbers, Cuda> {
     const auto count = static_cast<std::int64_t>(p.indices.size());
     auto* indices = backend.scratch_for<std::int64_t>(gpu::ScratchSlot::entries, 2 * count);
     gpu::upload<std::int64_t>(backend, p.indices, indices);
-    backend.launch("read_numbers", gpu::ceil_divide(count, 256), 256, gpu::read_numbers<>, p.array,
-                   static_cast<const std::int64_t*>(indices), indices + count, count);
+    backend.launch("read_numbers", gpu::ceil_divide(count, 256), 256, gpu::detail::read_numbers<>,
+                   p.array, static_cast<const std::int64_t*>(indices), indices + count, count);
     backend.copy(p.values.data(), indices + count, p.values.size_bytes());
     backend.synchronize();
   }

@@ -12,7 +12,7 @@
 #include <iterator>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int jagged_threads = 256;
 
@@ -145,78 +145,81 @@ inline void launch_jagged(const Cuda& backend, const char* name, std::int64_t th
     backend.launch(name, ceil_divide(threads, jagged_threads), jagged_threads, kernel, parameters);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <class Place>
 struct op::Kernel<op::ScatterJagged<Place>, Cuda> {
   static void run(const Cuda& backend, const typename op::ScatterJagged<Place>::Parameters& p) {
     if (p.from.rows > 0 && p.to.columns > 0)
-      backend.launch("scatter_jagged", gpu::ceil_divide(p.from.rows * 32, gpu::jagged_threads),
-                     gpu::jagged_threads, gpu::move_jagged<false, Place>, p.sequences, p.place,
-                     p.from, p.to, p.from.rows);
+      backend.launch("scatter_jagged",
+                     gpu::ceil_divide(p.from.rows * 32, gpu::detail::jagged_threads),
+                     gpu::detail::jagged_threads, gpu::detail::move_jagged<false, Place>,
+                     p.sequences, p.place, p.from, p.to, p.from.rows);
   }
 };
 template <class Place>
 struct op::Kernel<op::GatherJagged<Place>, Cuda> {
   static void run(const Cuda& backend, const typename op::GatherJagged<Place>::Parameters& p) {
     if (p.to.rows > 0 && p.to.columns > 0)
-      backend.launch("gather_jagged", gpu::ceil_divide(p.to.rows * 32, gpu::jagged_threads),
-                     gpu::jagged_threads, gpu::move_jagged<true, Place>, p.sequences, p.place,
-                     p.from, p.to, p.to.rows);
+      backend.launch("gather_jagged", gpu::ceil_divide(p.to.rows * 32, gpu::detail::jagged_threads),
+                     gpu::detail::jagged_threads, gpu::detail::move_jagged<true, Place>,
+                     p.sequences, p.place, p.from, p.to, p.to.rows);
   }
 };
 template <>
 struct op::Kernel<op::SegmentSum, Cuda> {
   static void run(const Cuda& backend, const op::SegmentSum::Parameters& p) {
-    gpu::launch_jagged(backend, "segment_sum", p.sequences.count * p.to.columns, gpu::segment_sum<>,
-                       p);
+    gpu::detail::launch_jagged(backend, "segment_sum", p.sequences.count * p.to.columns,
+                               gpu::detail::segment_sum<>, p);
   }
 };
 template <>
 struct op::Kernel<op::SpreadSegments, Cuda> {
   static void run(const Cuda& backend, const op::SpreadSegments::Parameters& p) {
-    gpu::launch_jagged(backend, "spread_segments", p.sequences.count * p.to.columns,
-                       gpu::spread_segments<>, p);
+    gpu::detail::launch_jagged(backend, "spread_segments", p.sequences.count * p.to.columns,
+                               gpu::detail::spread_segments<>, p);
   }
 };
 template <>
 struct op::Kernel<op::SegmentSoftmax, Cuda> {
   static void run(const Cuda& backend, const op::SegmentSoftmax::Parameters& p) {
-    gpu::launch_jagged(backend, "segment_softmax", p.sequences.count * p.to.columns,
-                       gpu::segment_softmax<>, p);
+    gpu::detail::launch_jagged(backend, "segment_softmax", p.sequences.count * p.to.columns,
+                               gpu::detail::segment_softmax<>, p);
   }
 };
 template <>
 struct op::Kernel<op::SegmentSoftmaxBackward, Cuda> {
   static void run(const Cuda& backend, const op::SegmentSoftmaxBackward::Parameters& p) {
-    gpu::launch_jagged(backend, "segment_softmax_backward", p.sequences.count * p.to.columns,
-                       gpu::segment_softmax_backward<>, p);
+    gpu::detail::launch_jagged(backend, "segment_softmax_backward",
+                               p.sequences.count * p.to.columns,
+                               gpu::detail::segment_softmax_backward<>, p);
   }
 };
 template <>
 struct op::Kernel<op::PositionIds, Cuda> {
   static void run(const Cuda& backend, const op::PositionIds::Parameters& p) {
-    gpu::launch_jagged(backend, "position_ids", p.rows, gpu::position_ids<>, p);
+    gpu::detail::launch_jagged(backend, "position_ids", p.rows, gpu::detail::position_ids<>, p);
   }
 };
 template <>
 struct op::Kernel<op::TimeBucketIds, Cuda> {
   static void run(const Cuda& backend, const op::TimeBucketIds::Parameters& p) {
-    gpu::launch_jagged(backend, "time_bucket_ids", p.rows, gpu::time_bucket_ids<>, p);
+    gpu::detail::launch_jagged(backend, "time_bucket_ids", p.rows, gpu::detail::time_bucket_ids<>,
+                               p);
   }
 };
 template <>
 struct op::Kernel<op::LengthsFromOffsets, Cuda> {
   static void run(const Cuda& backend, const op::LengthsFromOffsets::Parameters& p) {
-    gpu::launch_jagged(backend, "lengths_from_offsets", p.sequences.count,
-                       gpu::lengths_from_offsets<>, p);
+    gpu::detail::launch_jagged(backend, "lengths_from_offsets", p.sequences.count,
+                               gpu::detail::lengths_from_offsets<>, p);
   }
 };
 template <>
 struct op::Kernel<op::OffsetsFromSequenceLengths, Cuda> {
   static void run(const Cuda& backend, const op::OffsetsFromSequenceLengths::Parameters& p) {
     backend.launch("offsets_from_sequence_lengths", 1, gpu::sum_threads,
-                   gpu::offsets_from_sequence_lengths<>, p);
+                   gpu::detail::offsets_from_sequence_lengths<>, p);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int lookup_threads = 256;
 
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(lookup_threads)
   while (bag < last) finish_bag();
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// Three launches for all groups: rows that are copied, short bags, and long ones.
 template <Element T, IdType Id, int Width, Element Out>
@@ -215,13 +215,13 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Cuda> {
  private:
   static void serve_all(const Cuda& backend, const Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
-    constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
+    constexpr int groups_per_block = gpu::detail::lookup_threads / Lanes::lanes;
     const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel) {
       const auto blocks_of = [&](const Group& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      gpu::launch_by_group<Group>(backend, name, gpu::lookup_threads, p.groups, blocks_of, kernel,
-                                  p.arena);
+      gpu::launch_by_group<Group>(backend, name, gpu::detail::lookup_threads, p.groups, blocks_of,
+                                  kernel, p.arena);
     };
     constexpr int flight = Lanes::rows_in_flight;
     const auto parts = std::count_if(p.groups.begin(), p.groups.end(),
@@ -234,13 +234,13 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Cuda> {
     };
     serve(
         "copy_rows", [](const op::Bags<Id>& bags) { return is_copy(bags); },
-        groups_per_block * flight, gpu::copy_rows<T, Id, Width, Out>);
+        groups_per_block * flight, gpu::detail::copy_rows<T, Id, Width, Out>);
     serve(
         "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
-        groups_per_block * flight, gpu::pool_rows<T, Id, Width, Out>);
+        groups_per_block * flight, gpu::detail::pool_rows<T, Id, Width, Out>);
     serve(
         "pool_bags", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
-        groups_per_block, gpu::pool_bags<T, Id, Width, Out>);
+        groups_per_block, gpu::detail::pool_bags<T, Id, Width, Out>);
   }
 
   static bool is_copy(const op::Bags<Id>& bags) {

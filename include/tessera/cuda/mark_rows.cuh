@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int mark_threads = 256;
 
@@ -36,17 +36,18 @@ __global__ void __launch_bounds__(mark_threads)
   }
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <IdType Id>
 struct op::Kernel<op::MarkRows<Id>, Cuda> {
   static void run(const Cuda& backend, const typename op::MarkRows<Id>::Parameters& p) {
-    void (*const kernel)(std::uint32_t*, gpu::GroupBatch<op::Bags<Id>>) = gpu::mark_rows<Id>;
+    void (*const kernel)(std::uint32_t*, gpu::GroupBatch<op::Bags<Id>>) =
+        gpu::detail::mark_rows<Id>;
     const auto blocks_of = [](const op::Bags<Id>& bags) {
-      return gpu::ceil_divide(bags.bags, gpu::mark_threads);
+      return gpu::ceil_divide(bags.bags, gpu::detail::mark_threads);
     };
-    gpu::launch_by_group<op::Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of,
-                                       kernel, p.bits);
+    gpu::launch_by_group<op::Bags<Id>>(backend, "mark_rows", gpu::detail::mark_threads, p.bags,
+                                       blocks_of, kernel, p.bits);
   }
 };
 

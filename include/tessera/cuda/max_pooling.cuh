@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int max_threads = 256;
 
@@ -54,21 +54,22 @@ __global__ void __launch_bounds__(max_threads)
     p.to[(i - first) * p.width + column] = i == winner ? gradient : 0.0f;
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::PoolMax, Cuda> {
   static void run(const Cuda& backend, const op::PoolMax::Parameters& p) {
-    backend.launch("pool_max", gpu::ceil_divide(p.bags.bags * p.width, gpu::max_threads),
-                   gpu::max_threads, gpu::pool_max<>, p);
+    backend.launch("pool_max", gpu::ceil_divide(p.bags.bags * p.width, gpu::detail::max_threads),
+                   gpu::detail::max_threads, gpu::detail::pool_max<>, p);
   }
 };
 
 template <>
 struct op::Kernel<op::PoolMaxBackward, Cuda> {
   static void run(const Cuda& backend, const op::PoolMaxBackward::Parameters& p) {
-    backend.launch("pool_max_backward", gpu::ceil_divide(p.bags.bags * p.width, gpu::max_threads),
-                   gpu::max_threads, gpu::pool_max_backward<>, p);
+    backend.launch("pool_max_backward",
+                   gpu::ceil_divide(p.bags.bags * p.width, gpu::detail::max_threads),
+                   gpu::detail::max_threads, gpu::detail::pool_max_backward<>, p);
   }
 };
 

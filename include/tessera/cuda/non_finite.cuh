@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int non_finite_threads = 256;
 
@@ -34,16 +34,17 @@ __global__ void __launch_bounds__(non_finite_threads)
   if (threadIdx.x % 32 == 0 && sum != 0) atomicAdd(count, static_cast<unsigned long long>(sum));
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <Element T>
 struct op::Kernel<op::CountNonFinite<T>, Cuda> {
   static void run(const Cuda& backend, const typename op::CountNonFinite<T>::Parameters& p) {
     constexpr std::int64_t most_blocks = 4096;
     const std::int64_t blocks =
-        gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);
+        gpu::ceil_divide(p.values.rows * p.values.columns, gpu::detail::non_finite_threads);
     backend.launch("count_non_finite", blocks < most_blocks ? blocks : most_blocks,
-                   gpu::non_finite_threads, gpu::count_non_finite<T>, p.values, p.count);
+                   gpu::detail::non_finite_threads, gpu::detail::count_non_finite<T>, p.values,
+                   p.count);
   }
 };
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 /// One block of rows of one feature's bags, of a whole job for count_tiles and write_tiles. Bags
 /// are taken in tiles, a thread each; `first_tile` counts through all groups.
@@ -266,14 +266,14 @@ __global__ void __launch_bounds__(sum_threads)
   if (threadIdx.x == 0) job.offsets[job.count] = static_cast<std::int64_t>(before);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 /// Counts per tile of bags, sums of them, and a pass that writes. Where a feature is cut by rows,
 /// its ids are read once for eight blocks to count, and once to write.
 template <IdType Id>
 struct op::Kernel<op::PackBags<Id>, Cuda> {
-  using Group = gpu::PackGroup<Id>;
-  using Split = gpu::SplitGroup<Id>;
+  using Group = gpu::detail::PackGroup<Id>;
+  using Split = gpu::detail::SplitGroup<Id>;
 
   static void run(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p) {
     const bool known =
@@ -294,35 +294,35 @@ struct op::Kernel<op::PackBags<Id>, Cuda> {
         groups.push_back(
             {job.bags, job.blocks[b], tiles, static_cast<std::int32_t>(groups.size()), job.whole});
         if (!job.whole) {
-          if (b % gpu::split_blocks == 0) splits.push_back({job.bags, {}, tiles, 0});
+          if (b % gpu::detail::split_blocks == 0) splits.push_back({job.bags, {}, tiles, 0});
           splits.back().blocks[splits.back().count++] = job.blocks[b];
         }
         tiles += groups.back().tiles();
       }
-    auto* counts = backend.scratch_for<gpu::PackCount>(gpu::ScratchSlot::entries, tiles);
+    auto* counts = backend.scratch_for<gpu::detail::PackCount>(gpu::ScratchSlot::entries, tiles);
     auto* totals =
-        backend.scratch_for<gpu::PackCount>(gpu::ScratchSlot::places, std::ssize(groups));
+        backend.scratch_for<gpu::detail::PackCount>(gpu::ScratchSlot::places, std::ssize(groups));
     const auto whole_tiles = [](const Group& group) { return group.whole ? group.tiles() : 0; };
     const auto split_tiles = [](const Split& split) { return split.tiles(); };
     gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, whole_tiles,
-                                gpu::count_tiles<Id>, counts);
+                                gpu::detail::count_tiles<Id>, counts);
     gpu::launch_by_group<Split>(backend, "count_split", gpu::sum_threads, splits, split_tiles,
-                                gpu::count_split<Id>, counts);
+                                gpu::detail::count_split<Id>, counts);
     gpu::launch_by_group<Group>(
         backend, "sum_tiles", gpu::sum_threads, groups, [](const Group&) { return 1; },
-        gpu::sum_tiles<Id>, counts, totals);
+        gpu::detail::sum_tiles<Id>, counts, totals);
     if (p.count_only) return read_totals(backend, p, totals, groups.size());
     gpu::launch_by_group<Group>(backend, "write_tiles", gpu::sum_threads, groups, whole_tiles,
-                                gpu::write_tiles<Id>, counts);
+                                gpu::detail::write_tiles<Id>, counts);
     gpu::launch_by_group<Split>(backend, "write_split", gpu::sum_threads, splits, split_tiles,
-                                gpu::write_split<Id>, counts);
+                                gpu::detail::write_split<Id>, counts);
   }
 
  private:
   static void read_totals(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p,
-                          const gpu::PackCount* totals, std::size_t count) {
-    std::vector<gpu::PackCount> read(count);
-    backend.copy(read.data(), totals, count * sizeof(gpu::PackCount));
+                          const gpu::detail::PackCount* totals, std::size_t count) {
+    std::vector<gpu::detail::PackCount> read(count);
+    backend.copy(read.data(), totals, count * sizeof(gpu::detail::PackCount));
     backend.synchronize();
     auto next = read.begin();
     for (const auto& job : p.jobs)
@@ -338,7 +338,7 @@ struct op::Kernel<op::OffsetsFromLengths, Cuda> {
   static void run(const Cuda& backend, const op::OffsetsFromLengths::Parameters& p) {
     gpu::launch_by_group<op::OffsetsFromLengths::Job>(
         backend, "offsets_from_lengths", gpu::sum_threads, p.jobs,
-        [](const op::OffsetsFromLengths::Job&) { return 1; }, gpu::offsets_from_lengths<>);
+        [](const op::OffsetsFromLengths::Job&) { return 1; }, gpu::detail::offsets_from_lengths<>);
   }
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int statistics_threads = 128;
 
@@ -109,17 +109,17 @@ __global__ void __launch_bounds__(statistics_threads)
         job.factors[bag];
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::FindRows, Cuda> {
   static void run(const Cuda& backend, const op::FindRows::Parameters& p) {
-    std::vector<gpu::NumberedSearch> searches;
+    std::vector<gpu::detail::NumberedSearch> searches;
     for (const op::FindRows::Job& job : p.jobs)
       searches.push_back({job, static_cast<std::int64_t>(searches.size())});
-    gpu::launch_by_group<gpu::NumberedSearch>(
-        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; },
-        gpu::find_rows<>, p.found);
+    gpu::launch_by_group<gpu::detail::NumberedSearch>(
+        backend, "find_rows", 32, searches, [](const gpu::detail::NumberedSearch&) { return 1; },
+        gpu::detail::find_rows<>, p.found);
   }
 };
 
@@ -127,11 +127,11 @@ template <>
 struct op::Kernel<op::WriteMeanSquares, Cuda> {
   static void run(const Cuda& backend, const op::WriteMeanSquares::Parameters& p) {
     gpu::launch_by_group<op::WriteMeanSquares::Job>(
-        backend, "write_mean_squares", gpu::statistics_threads, p.jobs,
+        backend, "write_mean_squares", gpu::detail::statistics_threads, p.jobs,
         [](const op::WriteMeanSquares::Job& job) {
-          return gpu::ceil_divide(job.room, gpu::statistics_threads);
+          return gpu::ceil_divide(job.room, gpu::detail::statistics_threads);
         },
-        gpu::write_mean_squares<>);
+        gpu::detail::write_mean_squares<>);
   }
 };
 
@@ -144,18 +144,18 @@ struct op::Kernel<op::CombineMeanSquares, Cuda> {
     auto* device_parts = backend.scratch_for<op::CombineMeanSquares::Part>(gpu::ScratchSlot::parts,
                                                                            std::ssize(parts));
     gpu::upload<op::CombineMeanSquares::Part>(backend, parts, device_parts);
-    std::vector<gpu::CombineOnDevice> jobs;
+    std::vector<gpu::detail::CombineOnDevice> jobs;
     for (const op::CombineMeanSquares::Job& job : p.jobs) {
       jobs.push_back({job.rows, job.gradients, job.which, job.room, device_parts,
                       static_cast<int>(job.parts.size()), job.means});
       device_parts += job.parts.size();
     }
-    gpu::launch_by_group<gpu::CombineOnDevice>(
-        backend, "combine_mean_squares", gpu::statistics_threads, jobs,
-        [](const gpu::CombineOnDevice& job) {
-          return gpu::ceil_divide(job.room, gpu::statistics_threads);
+    gpu::launch_by_group<gpu::detail::CombineOnDevice>(
+        backend, "combine_mean_squares", gpu::detail::statistics_threads, jobs,
+        [](const gpu::detail::CombineOnDevice& job) {
+          return gpu::ceil_divide(job.room, gpu::detail::statistics_threads);
         },
-        gpu::combine_mean_squares<>);
+        gpu::detail::combine_mean_squares<>);
   }
 };
 
@@ -164,8 +164,9 @@ template <>
 struct op::Kernel<op::AddEntryValues, Cuda> {
   static void run(const Cuda& backend, const op::AddEntryValues::Parameters& p) {
     for (const op::AddEntryValues::Job& job : p.jobs)
-      backend.launch("add_entry_values", gpu::ceil_divide(job.count, gpu::statistics_threads),
-                     gpu::statistics_threads, gpu::add_entry_values<>, job);
+      backend.launch("add_entry_values",
+                     gpu::ceil_divide(job.count, gpu::detail::statistics_threads),
+                     gpu::detail::statistics_threads, gpu::detail::add_entry_values<>, job);
   }
 };
 
@@ -173,11 +174,11 @@ template <>
 struct op::Kernel<op::ScaleEntryValues, Cuda> {
   static void run(const Cuda& backend, const op::ScaleEntryValues::Parameters& p) {
     gpu::launch_by_group<op::ScaleEntryValues::Job>(
-        backend, "scale_entry_values", gpu::statistics_threads, p.jobs,
+        backend, "scale_entry_values", gpu::detail::statistics_threads, p.jobs,
         [](const op::ScaleEntryValues::Job& job) {
-          return gpu::ceil_divide(job.bags, gpu::statistics_threads);
+          return gpu::ceil_divide(job.bags, gpu::detail::statistics_threads);
         },
-        gpu::scale_entry_values<>);
+        gpu::detail::scale_entry_values<>);
   }
 };
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int sequence_threads = 256;
 
@@ -40,13 +40,13 @@ __global__ void __launch_bounds__(sequence_threads)
     p.to(row, c) = from[c];
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <>
 struct op::Kernel<op::PlaceIndices, Cuda> {
   static void run(const Cuda& backend, const op::PlaceIndices::Parameters& p) {
-    backend.launch("place_indices", gpu::ceil_divide(p.count, gpu::sequence_threads),
-                   gpu::sequence_threads, gpu::place_indices<>, p);
+    backend.launch("place_indices", gpu::ceil_divide(p.count, gpu::detail::sequence_threads),
+                   gpu::detail::sequence_threads, gpu::detail::place_indices<>, p);
   }
 };
 
@@ -54,16 +54,18 @@ template <>
 struct op::Kernel<op::OffsetsFromFirst, Cuda> {
   static void run(const Cuda& backend, const op::OffsetsFromFirst::Parameters& p) {
     for (const op::OffsetsFromFirst::Job& job : p.jobs)
-      backend.launch("offsets_from_first", gpu::ceil_divide(job.bags + 1, gpu::sequence_threads),
-                     gpu::sequence_threads, gpu::offsets_from_first<>, job);
+      backend.launch("offsets_from_first",
+                     gpu::ceil_divide(job.bags + 1, gpu::detail::sequence_threads),
+                     gpu::detail::sequence_threads, gpu::detail::offsets_from_first<>, job);
   }
 };
 
 template <>
 struct op::Kernel<op::GatherIndexed, Cuda> {
   static void run(const Cuda& backend, const op::GatherIndexed::Parameters& p) {
-    backend.launch("gather_indexed", gpu::ceil_divide(p.to.rows, gpu::sequence_threads / 32),
-                   gpu::sequence_threads, gpu::gather_indexed<>, p);
+    backend.launch("gather_indexed",
+                   gpu::ceil_divide(p.to.rows, gpu::detail::sequence_threads / 32),
+                   gpu::detail::sequence_threads, gpu::detail::gather_indexed<>, p);
   }
 };
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 /// One thread.
 template <Optimizer O>
@@ -26,19 +26,19 @@ __global__ void advance_clock(const typename op::AdvanceClock<O>::Parameters p) 
   p.clock->now.rounding_seed = random_word(p.seed, steps);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <Optimizer O>
 struct op::Kernel<op::SetClock<O>, Cuda> {
   static void run(const Cuda& backend, const typename op::SetClock<O>::Parameters& p) {
-    backend.launch("set_clock", 1, 1, gpu::set_clock<O>, p);
+    backend.launch("set_clock", 1, 1, gpu::detail::set_clock<O>, p);
   }
 };
 
 template <Optimizer O>
 struct op::Kernel<op::AdvanceClock<O>, Cuda> {
   static void run(const Cuda& backend, const typename op::AdvanceClock<O>::Parameters& p) {
-    backend.launch("advance_clock", 1, 1, gpu::advance_clock<O>, p);
+    backend.launch("advance_clock", 1, 1, gpu::detail::advance_clock<O>, p);
   }
 };
 

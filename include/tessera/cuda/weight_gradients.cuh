@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace gpu {
+namespace gpu::detail {
 
 inline constexpr int weight_threads = 256;
 inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
   }
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 template <Element T, IdType Id, int Width, Element G>
 struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Cuda> {
@@ -67,11 +67,12 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Cuda> {
 
   static void run(const Cuda& backend, const typename Operation::Parameters& p) {
     const auto blocks_of = [](const typename Operation::Group& group) {
-      return gpu::ceil_divide(group.source.bags.bags, gpu::weight_threads / gpu::weight_lanes);
+      return gpu::ceil_divide(group.source.bags.bags,
+                              gpu::detail::weight_threads / gpu::detail::weight_lanes);
     };
     gpu::launch_by_group<typename Operation::Group>(
-        backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
-        gpu::weight_gradients<T, Id, Width, G>, p.arena, p.width);
+        backend, "weight_gradients", gpu::detail::weight_threads, p.groups, blocks_of,
+        gpu::detail::weight_gradients<T, Id, Width, G>, p.arena, p.width);
   }
 };
 

@@ -15,7 +15,7 @@
 
 namespace tessera::inline v0 {
 
-namespace gpu {
+namespace gpu::detail {
 
 /// As many warps to a block as share 64 KiB, up to dot_warps; each takes a sample.
 template <class T, class Function, class... Views>
@@ -40,7 +40,7 @@ void launch_dot_any_shape(const Cuda& backend, const char* name, std::int64_t th
                  views...);
 }
 
-}  // namespace gpu
+}  // namespace gpu::detail
 
 namespace op {
 
@@ -51,44 +51,44 @@ namespace op {
 template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
 struct Kernel<DotForward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
   static void run(const Cuda& backend, const auto& p) {
-    using Shape = gpu::DotShape<Vectors, Width, PadTo>;
+    using Shape = gpu::detail::DotShape<Vectors, Width, PadTo>;
     const MatrixView<const T> x = p.x;
     const MatrixView<T> z = p.z;
     constexpr bool tensor = Tf32 || !std::is_same_v<T, float>;
-    constexpr std::int64_t shared = tensor ? gpu::DotTensorMemory<Shape, T>::elements
-                                           : gpu::DotFloatMemory<Shape>::elements,
+    constexpr std::int64_t shared = tensor ? gpu::detail::DotTensorMemory<Shape, T>::elements
+                                           : gpu::detail::DotFloatMemory<Shape>::elements,
                            tiles = (Vectors + 3) / 4;
-    if constexpr (!gpu::fits_shared_memory<T>(shared))
-      gpu::launch_dot_any_shape(backend, "dot_forward_any_shape", x.rows * tiles * tiles,
-                                gpu::dot_forward_any_shape<Shape, T>, x, z);
+    if constexpr (!gpu::detail::fits_shared_memory<T>(shared))
+      gpu::detail::launch_dot_any_shape(backend, "dot_forward_any_shape", x.rows * tiles * tiles,
+                                        gpu::detail::dot_forward_any_shape<Shape, T>, x, z);
     else if constexpr (tensor)
-      gpu::launch_dot<T>(backend, "dot_forward_tensor", x.rows, shared,
-                         gpu::dot_forward_tensor<Shape, T>, x, z);
+      gpu::detail::launch_dot<T>(backend, "dot_forward_tensor", x.rows, shared,
+                                 gpu::detail::dot_forward_tensor<Shape, T>, x, z);
     else
-      gpu::launch_dot<T>(backend, "dot_forward_float", x.rows, shared,
-                         gpu::dot_forward_float<Shape>, x, z);
+      gpu::detail::launch_dot<T>(backend, "dot_forward_float", x.rows, shared,
+                                 gpu::detail::dot_forward_float<Shape>, x, z);
   }
 };
 
 template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
 struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
   static void run(const Cuda& backend, const auto& p) {
-    using Shape = gpu::DotShape<Vectors, Width, PadTo>;
-    using Memory = gpu::DotBackwardMemory<Shape, T>;
+    using Shape = gpu::detail::DotShape<Vectors, Width, PadTo>;
+    using Memory = gpu::detail::DotBackwardMemory<Shape, T>;
     const MatrixView<const T> x = p.x, dz = p.dz;
     const MatrixView<T> dx = p.dx;
     constexpr bool tensor = Tf32 || !std::is_same_v<T, float>;
-    constexpr std::int64_t floats = gpu::DotFloatBackwardMemory<Shape>::elements;
-    if constexpr (tensor ? !Memory::fits : !gpu::fits_shared_memory<T>(floats))
-      gpu::launch_dot_any_shape(backend, "dot_backward_any_shape",
-                                x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
-                                gpu::dot_backward_any_shape<Shape, T>, x, dz, dx);
+    constexpr std::int64_t floats = gpu::detail::DotFloatBackwardMemory<Shape>::elements;
+    if constexpr (tensor ? !Memory::fits : !gpu::detail::fits_shared_memory<T>(floats))
+      gpu::detail::launch_dot_any_shape(backend, "dot_backward_any_shape",
+                                        x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
+                                        gpu::detail::dot_backward_any_shape<Shape, T>, x, dz, dx);
     else if constexpr (tensor)
-      gpu::launch_dot<T>(backend, "dot_backward_tensor", x.rows, Memory::elements,
-                         gpu::dot_backward_tensor<Shape, T>, x, dz, dx);
+      gpu::detail::launch_dot<T>(backend, "dot_backward_tensor", x.rows, Memory::elements,
+                                 gpu::detail::dot_backward_tensor<Shape, T>, x, dz, dx);
     else
-      gpu::launch_dot<T>(backend, "dot_backward_float", x.rows, floats,
-                         gpu::dot_backward_float<Shape>, x, dz, dx);
+      gpu::detail::launch_dot<T>(backend, "dot_backward_float", x.rows, floats,
+                                 gpu::detail::dot_backward_float<Shape>, x, dz, dx);
   }
 };
 

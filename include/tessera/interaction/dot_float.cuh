@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera::inline v0::gpu::detail {
 
 // DotInteraction of floats with plain multiply-adds.
 
@@ -122,4 +122,4 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
-}  // namespace tessera::inline v0::gpu
+}  // namespace tessera::inline v0::gpu::detail

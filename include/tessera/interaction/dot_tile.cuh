@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu {
+namespace tessera::inline v0::gpu::detail {
 
 /// The shape of a dot interaction: vectors of a sample, their width, and the columns of the result.
 template <int Vectors, int Width, int PadTo>
@@ -147,4 +147,4 @@ struct DotForwardMemory {
   }
 };
 
-}  // namespace tessera::inline v0::gpu
+}  // namespace tessera::inline v0::gpu::detail

@@ -28,7 +28,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   using Base::hidden_columns, Base::uvqk_columns, Base::v_column, Base::q_column, Base::k_column;
   using Base::output_norm_offset, Base::output_offset, Base::value, Base::gradient;
   using Base::width_, Base::options_, Base::values_, Base::gradients_, Base::x_;
-  using Tile = gpu::HstuTile<AttentionDim, HiddenDim>;
+  using Tile = gpu::detail::HstuTile<AttentionDim, HiddenDim>;
 
  public:
   /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
@@ -62,7 +62,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
     batch_ = batch;
     if (x.rows == 0) return;
     resize(x.rows);
-    rows_launch("normalize_rows", gpu::normalize_rows<>, x, value(0), value(width_),
+    rows_launch("normalize_rows", gpu::detail::normalize_rows<>, x, value(0), value(width_),
                 options_.norm_epsilon, moments_.data(), view(normed_, width_));
     gemm_.run({.rows = x.rows,
                .columns = uvqk_columns,
@@ -74,13 +74,13 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
                .bias = true},
               static_cast<const float*>(normed_.data()), value(uvqk_offset()),
               value(uvqk_bias_offset()), z_.data());
-    elements_launch("silu_columns", gpu::silu_columns<>, static_cast<const float*>(z_.data()),
-                    uvqk_.data());
+    elements_launch("silu_columns", gpu::detail::silu_columns<>,
+                    static_cast<const float*>(z_.data()), uvqk_.data());
     backend_.fill_zero(attention_.data(),
                        static_cast<std::size_t>(x.rows * hidden_columns) * sizeof(float));
-    attention_launch("hstu_attention", gpu::hstu_attention<AttentionDim, HiddenDim>,
+    attention_launch("hstu_attention", gpu::detail::hstu_attention<AttentionDim, HiddenDim>,
                      view(attention_, hidden_columns));
-    rows_launch("gate_rows", gpu::gate_rows<>, u(), constant(attention_, hidden_columns),
+    rows_launch("gate_rows", gpu::detail::gate_rows<>, u(), constant(attention_, hidden_columns),
                 value(output_norm_offset()), value(output_norm_offset() + hidden_columns),
                 options_.norm_epsilon, options_.concat_ux, output_moments_.data(),
                 view(gated_, gated_width()));
@@ -116,24 +116,24 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
     // Positions that no sequence has get nothing by attention.
     backend_.fill_zero(d_uvqk_.data(),
                        static_cast<std::size_t>(rows * uvqk_columns) * sizeof(float));
-    rows_launch("gate_rows_backward", gpu::gate_rows_backward<>, u(), attention(),
+    rows_launch("gate_rows_backward", gpu::detail::gate_rows_backward<>, u(), attention(),
                 value(output_norm_offset()), value(output_norm_offset() + hidden_columns),
-                static_cast<const gpu::RowMoments*>(output_moments_.data()), options_.concat_ux,
-                constant(d_gated_, gated_width()), d_uvqk.column_range(0, hidden_columns),
-                view(d_attention_, hidden_columns), view(d_normal_, hidden_columns),
-                view(products_, hidden_columns));
+                static_cast<const gpu::detail::RowMoments*>(output_moments_.data()),
+                options_.concat_ux, constant(d_gated_, gated_width()),
+                d_uvqk.column_range(0, hidden_columns), view(d_attention_, hidden_columns),
+                view(d_normal_, hidden_columns), view(products_, hidden_columns));
     norm_gradients(constant(products_, hidden_columns), constant(d_normal_, hidden_columns),
                    output_norm_offset());
     weight_gradient(width_, gated_width(), dy.data, dy.stride, gated_.data(), output_offset());
 
     attention_launch("hstu_attention_backward_q",
-                     gpu::hstu_attention_backward_q<AttentionDim, HiddenDim>,
+                     gpu::detail::hstu_attention_backward_q<AttentionDim, HiddenDim>,
                      constant(d_attention_, hidden_columns), d_uvqk);
     attention_launch("hstu_attention_backward_kv",
-                     gpu::hstu_attention_backward_kv<AttentionDim, HiddenDim>,
+                     gpu::detail::hstu_attention_backward_kv<AttentionDim, HiddenDim>,
                      constant(d_attention_, hidden_columns), d_uvqk);
 
-    elements_launch("silu_columns_backward", gpu::silu_columns_backward<>,
+    elements_launch("silu_columns_backward", gpu::detail::silu_columns_backward<>,
                     static_cast<const float*>(z_.data()), d_uvqk_.data());
     gemm_.run({.rows = rows,
                .columns = width_,
@@ -143,9 +143,9 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
                .c_stride = width_},
               static_cast<const float*>(d_uvqk_.data()), value(uvqk_offset()), nullptr,
               d_normed_.data());
-    rows_launch("normalize_rows_backward", gpu::normalize_rows_backward<>, x_, value(0),
-                static_cast<const gpu::RowMoments*>(moments_.data()), constant(d_normed_, width_),
-                dy, view(products_, width_), dx);
+    rows_launch("normalize_rows_backward", gpu::detail::normalize_rows_backward<>, x_, value(0),
+                static_cast<const gpu::detail::RowMoments*>(moments_.data()),
+                constant(d_normed_, width_), dy, view(products_, width_), dx);
     norm_gradients(constant(products_, width_), constant(d_normed_, width_), 0);
     weight_gradient(uvqk_columns, width_, d_uvqk_.data(), uvqk_columns, normed_.data(),
                     uvqk_offset());
@@ -183,23 +183,23 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   /// A warp per row.
   template <class... Parameters, class... Arguments>
   void rows_launch(const char* name, void (*kernel)(Parameters...), const Arguments&... arguments) {
-    backend_.launch(name, gpu::ceil_divide(x_.rows, gpu::hstu_threads / 32), gpu::hstu_threads,
-                    kernel, arguments...);
+    backend_.launch(name, gpu::ceil_divide(x_.rows, gpu::detail::hstu_threads / 32),
+                    gpu::detail::hstu_threads, kernel, arguments...);
   }
   /// A thread per element of U, V, Q and K.
   template <class... Parameters>
   void elements_launch(const char* name, void (*kernel)(Parameters...), const float* from,
                        float* to) {
     const std::int64_t count = x_.rows * uvqk_columns;
-    backend_.launch(name, gpu::ceil_divide(count, gpu::hstu_threads), gpu::hstu_threads, kernel,
-                    from, to, count, uvqk_columns, activated());
+    backend_.launch(name, gpu::ceil_divide(count, gpu::detail::hstu_threads),
+                    gpu::detail::hstu_threads, kernel, from, to, count, uvqk_columns, activated());
   }
   /// A block of threads per sequence, head and tile.
   template <class... Parameters, class... Arguments>
   void attention_launch(const char* name, void (*kernel)(Parameters...),
                         const Arguments&... arguments) {
     const std::int64_t tiles = gpu::ceil_divide(options_.max_length, Tile::positions);
-    const gpu::HstuSequences sequences{
+    const gpu::detail::HstuSequences sequences{
         .offsets = batch_.offsets.data(),
         .targets = batch_.targets.empty() ? nullptr : batch_.targets.data(),
         .rows = x_.rows,
@@ -214,8 +214,8 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
         .v_column = v_column,
         .q_column = q_column,
         .k_column = k_column};
-    backend_.launch(name, batch_.sequences() * Heads * tiles, gpu::hstu_threads, kernel, sequences,
-                    arguments...);
+    backend_.launch(name, batch_.sequences() * Heads * tiles, gpu::detail::hstu_threads, kernel,
+                    sequences, arguments...);
   }
 
   /// Weight, then bias, at `offset`: the column sums of both.
@@ -245,7 +245,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   SequenceBatch batch_;
   Floats normed_, z_, uvqk_, attention_, gated_;  ///< of forward
   Floats d_gated_, d_uvqk_, d_attention_, d_normal_, d_normed_, products_;
-  Buffer<gpu::RowMoments, Cuda> moments_, output_moments_;
+  Buffer<gpu::detail::RowMoments, Cuda> moments_, output_moments_;
 };
 
 }  // namespace tessera::inline v0

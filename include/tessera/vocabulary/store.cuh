@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::gpu {
+namespace tessera::inline v0::gpu::detail {
 
 /// One rank's blocks of a vocabulary: what VocabularyBlock (vocabulary/block.hpp) does for
 /// one, in device memory for all at once. The host keeps what is known of a block as a whole, and
@@ -471,4 +471,4 @@ class VocabularyStore {
   Buffer<ReusedRow, Cuda> reused_;
 };
 
-}  // namespace tessera::inline v0::gpu
+}  // namespace tessera::inline v0::gpu::detail

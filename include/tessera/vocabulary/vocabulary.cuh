@@ -37,7 +37,7 @@ class Vocabulary<Comm, Cuda> {
         backend_(backend),
         layout_(std::move(options), communicator.size(), communicator.rank()),
         store_(backend, layout_) {
-    std::vector<gpu::VocabularyFeature> features;
+    std::vector<gpu::detail::VocabularyFeature> features;
     std::vector<std::int64_t> first_block{0};
     std::vector<std::int32_t> owners, locals;
     for (const tessera::detail::VocabularyLayout::Table& table : layout_.tables) {
@@ -62,7 +62,7 @@ class Vocabulary<Comm, Cuda> {
   std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
-    gpu::VocabularyBatch batch = receive(keys, rows);
+    gpu::detail::VocabularyBatch batch = receive(keys, rows);
     batch.step = static_cast<std::uint32_t>(++step_);
     own_reused_.clear();
     store_.learn(batch, own_reused_);
@@ -74,7 +74,7 @@ class Vocabulary<Comm, Cuda> {
   /// As Vocabulary::find.
   template <IdType Id>
   void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
-    const gpu::VocabularyBatch batch = receive(keys, rows);
+    const gpu::detail::VocabularyBatch batch = receive(keys, rows);
     store_.find(batch);
     hand_back(batch, rows);
   }
@@ -104,14 +104,14 @@ class Vocabulary<Comm, Cuda> {
   template <class Kernel, class... Arguments>
   void run(std::string_view name, std::int64_t threads, Kernel kernel,
            const Arguments&... arguments) const {
-    backend_.launch(name, gpu::ceil_divide(threads, gpu::vocabulary_threads),
-                    gpu::vocabulary_threads, kernel, arguments...);
+    backend_.launch(name, gpu::ceil_divide(threads, gpu::detail::vocabulary_threads),
+                    gpu::detail::vocabulary_threads, kernel, arguments...);
   }
 
   /// Sends keys to the ranks that decide about them; brings those that this rank decides about in
   /// order.
   template <IdType Id>
-  gpu::VocabularyBatch receive(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+  gpu::detail::VocabularyBatch receive(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     const std::size_t ranks = static_cast<std::size_t>(communicator_.size()),
                       features = layout_.options.feature_table.size();
     const auto count = std::ssize(keys.ids);
@@ -156,8 +156,8 @@ class Vocabulary<Comm, Cuda> {
       for (std::size_t r = 0; r < ranks; ++r)
         arranged_at[r * features + f] =
             std::exchange(place, place + static_cast<std::int64_t>(counts_in[r * features + f]));
-    const gpu::VocabularyBatch batch = store_.batch_of(total);
-    run("vocabulary_arrange", total, gpu::vocabulary_arrange<>, features_.data(),
+    const gpu::detail::VocabularyBatch batch = store_.batch_of(total);
+    run("vocabulary_arrange", total, gpu::detail::vocabulary_arrange<>, features_.data(),
         static_cast<std::uint32_t>(features), locals_.data(),
         gpu::upload(backend_, segment_from_, arrived_at),
         gpu::upload(backend_, segment_to_, arranged_at),
@@ -178,7 +178,7 @@ class Vocabulary<Comm, Cuda> {
         gpu::grow(backend_, other_key_owners_, count), gpu::grow(backend_, other_places_, count)};
     backend_.fill_zero(gpu::grow(backend_, counts_, static_cast<std::int64_t>(ranks * features)),
                        ranks * features * sizeof(unsigned long long));
-    run("vocabulary_owners", count, gpu::vocabulary_owners<>, features_.data(),
+    run("vocabulary_owners", count, gpu::detail::vocabulary_owners<>, features_.data(),
         static_cast<std::uint32_t>(features), gpu::upload(backend_, segment_from_, begin),
         owners_.data(), keys.ids.data(), static_cast<std::uint32_t>(count), buffers.keys,
         buffers.values, counts_.data());
@@ -186,7 +186,7 @@ class Vocabulary<Comm, Cuda> {
       buffers =
           gpu::sort_pairs(backend_, buffers, static_cast<int>(count), std::bit_width(ranks - 1));
     order_ = buffers.values;
-    run("vocabulary_gather", count, gpu::vocabulary_gather<>, keys.ids.data(), order_,
+    run("vocabulary_gather", count, gpu::detail::vocabulary_gather<>, keys.ids.data(), order_,
         static_cast<std::uint32_t>(count), gpu::grow(backend_, sent_keys_, count));
     const std::vector<unsigned long long> counts_out =
         gpu::download(backend_, counts_, static_cast<std::int64_t>(ranks * features));
@@ -212,7 +212,7 @@ class Vocabulary<Comm, Cuda> {
 
   /// Brings the rows of this rank's keys back.
   template <IdType Id>
-  void hand_back(const gpu::VocabularyBatch& batch, std::span<Id> rows) {
+  void hand_back(const gpu::detail::VocabularyBatch& batch, std::span<Id> rows) {
     const std::int32_t* answers = batch.answers;
     if (order_ != nullptr) {
       std::int32_t* received = gpu::grow(backend_, received_answers_, std::ssize(rows));
@@ -220,16 +220,16 @@ class Vocabulary<Comm, Cuda> {
                                std::span(received, rows.size()), send_counts_);
       answers = received;
     }
-    run("vocabulary_hand_back", std::ssize(rows), gpu::vocabulary_hand_back<Id>, answers, order_,
-        static_cast<std::uint32_t>(rows.size()), rows.data());
+    run("vocabulary_hand_back", std::ssize(rows), gpu::detail::vocabulary_hand_back<Id>, answers,
+        order_, static_cast<std::uint32_t>(rows.size()), rows.data());
   }
 
   Comm& communicator_;
   Cuda backend_;
   tessera::detail::VocabularyLayout layout_;
-  gpu::VocabularyStore<> store_;
+  gpu::detail::VocabularyStore<> store_;
   std::int64_t step_ = 0;
-  Buffer<gpu::VocabularyFeature, Cuda> features_;
+  Buffer<gpu::detail::VocabularyFeature, Cuda> features_;
   // by block of all tables: its rank, its number among this rank's
   Buffer<std::int32_t, Cuda> owners_, locals_;
 
