@@ -22,6 +22,7 @@ CLEAN = {
     "include/tessera/core/rest.hpp": OPEN + "struct Rest {};\nenum class Way { kIn, kOut };\n" + CLOSE,
     "README.md": "```cpp\nRest rest = Way::kIn;\n```\n",
     "docs/page.md": "A `View` is `Viewed`.\n\n```cpp\nint n = size_of(view);\n```\nNo code: hidden_in_prose.\n",
+    "docs/decisions.md": "`inside` is how it is built.\n",
     "examples/rows.cpp": "// in_a_comment\nint main() { return tessera::kRows; }\n",
 }
 # (file, text at the end of its namespace or of a page, or None: without the file; the names that must be found)
@@ -39,6 +40,8 @@ PLANTED = [
      ["Planted", "planted"]),
     (HEADER, "int planted(int (*f)(int), int g);\nView also_planted();\n", ["also_planted", "planted"]),
     (HEADER, "int hidden_in_prose();\nstruct in_a_comment {};\n", ["hidden_in_prose", "in_a_comment"]),
+    (HEADER, "int inside();\n", ["inside"]),
+    ("docs/concepts/decisions.md", "`inside` is what a user needs.\n", []),
     ("include/tessera/cuda/sum.cuh", OPEN + "struct Planted {};\n" + CLOSE, ["Planted"]),
     ("include/tessera/laws/sum.hpp", "namespace tessera::inline v0::laws {\nstruct Planted {};\n}\n", ["Planted"]),
     ("README.md", None, ["Rest", "Way"]),
