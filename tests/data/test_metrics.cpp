@@ -7,7 +7,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 #include <vector>
@@ -54,6 +56,10 @@ TEST_CASE("AUC equals the share of ordered pairs, with many and with few ties, h
       Auc merged;
       for (const int r : {2, 0, 1}) merged.merge(ranks[r]);
       CHECK(merged.value() == whole.value());
+      Auc received;  // as from a process: scores come as numbers
+      received.add(whole.positive_scores(), std::vector<float>(whole.positive_scores().size(), 1));
+      received.add(whole.negative_scores(), std::vector<float>(whole.negative_scores().size(), 0));
+      CHECK(received.value() == whole.value());
       CHECK(merged.positives() + merged.negatives() == static_cast<std::int64_t>(n));
     }
   }
@@ -158,6 +164,13 @@ TEST_CASE(
     second.merge(first);
     CHECK(whole.value() == doctest::Approx(expected).epsilon(1e-12));
     CHECK(second.value() == whole.value());
+    BinnedAuc sum(thresholds);  // as over processes: counts are added up as numbers
+    const auto add = [](std::span<std::int64_t> to, std::span<const std::int64_t> from) {
+      std::transform(to.begin(), to.end(), from.begin(), to.begin(), std::plus<>());
+    };
+    add(sum.positive_counts(), whole.positive_counts());
+    add(sum.negative_counts(), whole.negative_counts());
+    CHECK(sum.value() == whole.value());
     CHECK_THROWS_AS(whole.merge(BinnedAuc(thresholds + 1)), InvalidArgument);
   }
   CHECK_THROWS_AS(BinnedAuc(1), InvalidArgument);

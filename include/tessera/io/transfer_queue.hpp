@@ -48,9 +48,6 @@ class TransferQueue {
 #endif
   }
 
-  /// Whether several transfers are under way at a time.
-  bool overlaps() const { return ring_; }
-
   /// Returns when all are done. Throws DataError, naming the file, for one that failed; none is
   /// under way then.
   void read(std::span<const FileTransfer> transfers) { run(transfers, false); }

@@ -35,6 +35,16 @@ constexpr ShardRequest grid_part(const TableSpec& table, const Topology& topolog
           {.kind = Place::Kind::node_member, .index = member, .group = column}};
 }
 
+/// A policy whose rectangles are all in one tier.
+template <class Policy, Tier tier>
+struct InTier : Policy {
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    ShardRequest request = Policy::shard(table, topology, i);
+    request.tier = tier;
+    return request;
+  }
+};
+
 }  // namespace detail
 
 /// A full copy on every rank (data parallel).
@@ -203,35 +213,17 @@ struct GridOn<OnNodes<Nodes...>, Sources...> {
 /// host itself as without it.
 template <class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
-struct OnHost : Policy {
-  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    ShardRequest request = Policy::shard(table, topology, i);
-    request.tier = Tier::host;
-    return request;
-  }
-};
+struct OnHost : detail::InTier<Policy, Tier::host> {};
 /// As without it: in the device's memory. To say so where other tables are OnHost.
 template <class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
-struct OnDevice : Policy {
-  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    ShardRequest request = Policy::shard(table, topology, i);
-    request.tier = Tier::device;
-    return request;
-  }
-};
+struct OnDevice : detail::InTier<Policy, Tier::device> {};
 
 /// Keeps the rows and the optimizer state of a policy's tables in files (TableFiles), behind a cache
 /// in memory: `OnFile<RowWise<Query>>`. The model's bits are those of tables in memory.
 template <class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
-struct OnFile : Policy {
-  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    ShardRequest request = Policy::shard(table, topology, i);
-    request.tier = Tier::file;
-    return request;
-  }
-};
+struct OnFile : detail::InTier<Policy, Tier::file> {};
 /// Gives each rectangle of a policy's tables a cache of so many rows: of tables OnFile in memory,
 /// `Cached<1'000'000, OnFile<RowWise<Query>>>`; of others, which are OnHost then, in the device's
 /// (nothing where the host itself works). It must hold the rows of two batches.
