@@ -247,7 +247,8 @@ TEST_CASE(
     };
     launch();
     std::thread([&] { CHECK_THROWS_AS(launch(), tessera::CudaError); }).join();
-    std::thread([&, setup = tessera::thread_setup(tessera::Cuda({.stream = stream.get()}))] {
+    std::thread([&,
+                 setup = tessera::detail::thread_setup(tessera::Cuda({.stream = stream.get()}))] {
       setup();
       launch();
     }).join();

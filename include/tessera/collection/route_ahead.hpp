@@ -48,8 +48,8 @@ class RouteAhead {
 
   RouteAhead(Embeddings& embeddings, Comm& second, Backend backend)
       : embeddings_(embeddings), communicator_(second), backend_(std::move(backend)) {
-    if (!queues_calls(second))
-      thread_ = std::thread([this, setup = thread_setup(backend_)] { work(setup); });
+    if (!detail::queues_calls(second))
+      thread_ = std::thread([this, setup = detail::thread_setup(backend_)] { work(setup); });
   }
   RouteAhead(const RouteAhead&) = delete;
   RouteAhead& operator=(const RouteAhead&) = delete;

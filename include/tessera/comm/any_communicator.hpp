@@ -97,7 +97,7 @@ class AnyCommunicator {
     explicit Model(C& c) : communicator(c) {}
     int rank() const override { return communicator.rank(); }
     int size() const override { return communicator.size(); }
-    bool queues_calls() const override { return tessera::queues_calls(communicator); }
+    bool queues_calls() const override { return tessera::detail::queues_calls(communicator); }
     void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
                     Counts receive_counts) override {
       communicator.all_to_all(send, send_counts, receive, receive_counts);

@@ -37,9 +37,9 @@ class BucketedAllReduce {
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
                     const Backend& computing, const Backend& communicating)
-      : BucketedAllReduce(
-            queues_calls(communicator) ? std::function<void()>() : thread_setup(communicating),
-            communicator, gradients, bucket_bytes) {
+      : BucketedAllReduce(detail::queues_calls(communicator) ? std::function<void()>()
+                                                             : detail::thread_setup(communicating),
+                          communicator, gradients, bucket_bytes) {
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }

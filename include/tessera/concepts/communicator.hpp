@@ -115,8 +115,6 @@ concept HasBroadcast =
 template <class C>
 concept HasBarrier = requires(C& c) { c.barrier(); };
 
-}  // namespace detail
-
 /// Whether calls of `c` on device memory go to a stream and return, as NCCL's do: then what
 /// overlaps them with other work needs no thread, and makes them in one order on all ranks.
 template <class C>
@@ -128,6 +126,8 @@ bool queues_calls(const C& c) {
   else
     return false;
 }
+
+}  // namespace detail
 
 /// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until
 /// its result is there and until nobody reads this rank's buffers any more, and every rank makes
