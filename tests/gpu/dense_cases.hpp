@@ -7,6 +7,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/stream.cuh>
 #include <tessera/dense/dense.cuh>
+#include <tessera/interaction/concat.cuh>
 #include <tessera/interaction/cross.cuh>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.cuh>
@@ -24,6 +25,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -462,6 +465,144 @@ TEST_CASE(
       CHECK(again.gradients == run.gradients);
     });
   }
+}
+
+namespace {
+
+/// A bottom MLP's floats and pooled vectors of `Pooled`, side by side as an X, through cross layers and
+/// a top MLP, and back: everything that a step gives, as floats.
+template <Element Pooled, Element X>
+struct CrossModelRun {
+  std::vector<float> scores, bottom_gradient, pooled_gradient, gradients;
+
+  explicit CrossModelRun(std::int64_t batch) {
+    constexpr std::int64_t dense = 8, width = 24, whole = dense + width;
+    const Cuda backend;
+    CrossInteraction<Linear<Cuda>> cross(backend, whole, {.layers = 2, .rank = 4});
+    Mlp<Cuda> top(backend, {whole, 16, 1}, {.precision = DensePrecision::bfloat16});
+    DenseParameters parameters(backend, 5, cross, top);
+    Random random(4);
+    const OnGpu<float> bottom(backend, random_elements<float>(random, batch * dense)),
+        d_scores(backend, random_elements<float>(random, batch)),
+        y(backend, std::vector<float>(static_cast<std::size_t>(batch))),
+        d_bottom(backend, std::vector<float>(static_cast<std::size_t>(batch * dense)));
+    const auto numbers = random_elements<BFloat16>(random, batch * width);
+    std::vector<Pooled> vectors;
+    for (const BFloat16 number : numbers) vectors.push_back(from_float<Pooled>(to_float(number)));
+    const OnGpu<Pooled> pooled(backend, vectors), d_pooled(backend, vectors);
+    const std::vector<X> unwritten(static_cast<std::size_t>(batch * whole));
+    const OnGpu<X> x(backend, unwritten), crossed(backend, unwritten), dx(backend, unwritten),
+        d_crossed(backend, unwritten);
+    const auto matrix = [&]<class T>(const OnGpu<T>& of, std::int64_t columns) {
+      return MatrixView<T>(of.data(), batch, columns);
+    };
+    const auto read = []<class T>(const OnGpu<T>& of) {
+      std::vector<float> floats;
+      for (const T number : of.read()) floats.push_back(to_float(number));
+      return floats;
+    };
+    Concat::forward(backend, std::tuple(matrix(bottom, dense), matrix(pooled, width)),
+                    matrix(x, whole));
+    cross.forward(matrix(x, whole), matrix(crossed, whole));
+    top.forward(MatrixView<const X>(matrix(crossed, whole)), matrix(y, 1));
+    top.backward(MatrixView<const float>(matrix(d_scores, 1)), matrix(d_crossed, whole));
+    cross.backward(matrix(d_crossed, whole), matrix(dx, whole));
+    Concat::backward(backend, matrix(dx, whole),
+                     std::tuple(matrix(d_bottom, dense), matrix(d_pooled, width)));
+    scores = y.read();
+    bottom_gradient = d_bottom.read();
+    pooled_gradient = read(d_pooled);
+    gradients.resize(static_cast<std::size_t>(parameters.size()));
+    backend.copy(gradients.data(), parameters.gradients().data(), gradients.size() * sizeof(float));
+    backend.synchronize();
+  }
+};
+
+/// The root of the mean square difference, as a share of the numbers' own.
+double difference(const std::vector<float>& found, const std::vector<float>& expected) {
+  REQUIRE(found.size() == expected.size());
+  double apart = 0, all = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    apart += std::pow(static_cast<double>(found[i]) - static_cast<double>(expected[i]), 2);
+    all += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  REQUIRE(all > 0);
+  return std::sqrt(apart / all);
+}
+
+/// Ends stored in X and Y: the numbers of Host's layers with the same ends, to one step of what they are
+/// stored in.
+template <Element X, Element Y>
+void check_narrow_ends(std::int64_t batch, std::int64_t width, CrossOptions options,
+                       std::int64_t padding) {
+  CAPTURE(width);
+  const Cuda backend;
+  CrossInteraction<Linear<Cuda>> cross(backend, width, options);
+  CrossInteraction<FirstValues> host(width, options);
+  DenseParameters parameters(backend, 5, cross);
+  const std::int64_t stride = width + padding;
+  Random random(3);
+  const auto x = random_elements<X>(random, batch * stride);
+  const auto dy = random_elements<Y>(random, batch * stride);
+  const std::vector<Y> no_y(static_cast<std::size_t>(batch * stride), from_float<Y>(-7));
+  const std::vector<X> no_x(static_cast<std::size_t>(batch * stride), from_float<X>(-7));
+  const OnGpu<X> device_x(backend, x), device_dx(backend, no_x);
+  const OnGpu<Y> device_dy(backend, dy), device_y(backend, no_y);
+  const auto view = [&](auto* data) { return MatrixView(data, batch, width, stride); };
+  cross.forward(view(device_x.data()), view(device_y.data()));
+  cross.backward(view(device_dy.data()), view(device_dx.data()));
+
+  std::vector<float> values(static_cast<std::size_t>(parameters.size())), gradients(values.size()),
+      found(values.size());
+  host.bind(values, gradients);
+  host.initialize(5);
+  std::vector<Y> y = no_y;
+  std::vector<X> dx = no_x;
+  host.forward(view(x.data()), view(y.data()));
+  host.backward(view(dy.data()), view(dx.data()));
+  const auto same = [](const auto& on_device, const auto& expected, double step) {
+    const auto got = on_device.read();
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const double e = to_float(expected[i]);
+      if (!(std::fabs(to_float(got[i]) - e) <= step * std::fabs(e) + 1e-3)) return false;
+    }
+    return true;
+  };
+  const auto step = []<class T>(T) {
+    return std::is_same_v<T, float> ? 1e-4 : std::is_same_v<T, Half> ? 0x1p-10 : 0x1p-7;
+  };
+  CHECK(same(device_y, y, step(Y{})));
+  CHECK(same(device_dx, dx, step(X{})));
+  backend.copy(found.data(), parameters.gradients().data(), found.size() * sizeof(float));
+  backend.synchronize();
+  CHECK(nearly(found, doubles(gradients), 1e-3));
+}
+
+}  // namespace
+
+TEST_CASE("cross layers: ends of 16 bits, any width and alignment") {
+  check_narrow_ends<BFloat16, BFloat16>(slow_run ? 5 : 40, 132, {.layers = 2, .rank = 3}, 4);
+  check_narrow_ends<BFloat16, BFloat16>(3, 9, {.layers = 1, .rank = 0}, 0);
+  check_narrow_ends<Half, float>(6, 12, {.layers = 3, .rank = 2}, 3);
+  const Cuda backend;
+  CrossInteraction<Linear<Cuda>> cross(backend, 4);
+  DenseParameters parameters(backend, 5, cross);
+  const OnGpu<BFloat16> x(backend, std::vector<BFloat16>(4));
+  const OnGpu<float> y(backend, std::vector<float>(4));
+  cross.forward(MatrixView<const BFloat16>(x.data(), 1, 4), MatrixView<float>(y.data(), 1, 4));
+  CHECK_THROWS_WITH_AS(cross.backward({y.data(), 1, 4}, {y.data(), 1, 4}),
+                       "CrossInteraction: the last forward read an input of BFloat16, its gradient "
+                       "is to be float; give one of the same type",
+                       InvalidArgument);
+}
+
+TEST_CASE("concat, cross layers and mlp in 16 bits: a step of floats, but for rounding") {
+  const CrossModelRun<BFloat16, BFloat16> narrow(40);
+  const CrossModelRun<float, float> wide(40);
+  CHECK(difference(narrow.scores, wide.scores) < 0.02);
+  CHECK(difference(narrow.bottom_gradient, wide.bottom_gradient) < 0.02);
+  CHECK(difference(narrow.pooled_gradient, wide.pooled_gradient) < 0.02);
+  CHECK(difference(narrow.gradients, wide.gradients) < 0.02);
 }
 
 TEST_CASE("cross layers: an empty batch leaves zero gradients; wrong shapes are named") {

@@ -54,7 +54,7 @@ NAMES = {
     "string_view": "string_view",
     "system_error": "errc error_code",
     "thread": "jthread this_thread thread",
-    "tuple": "get tie tuple tuple_element_t",
+    "tuple": "apply get tie tuple tuple_element_t",
     "type_traits": "bool_constant conditional_t integral_constant is_arithmetic_v is_const_v is_empty_v is_floating_point_v is_integral_v "
                    "is_same_v is_signed_v is_trivially_copyable_v is_void_v make_unsigned_t remove_const_t remove_cvref_t decay_t "
                    "remove_pointer_t remove_reference_t type_identity type_identity_t",

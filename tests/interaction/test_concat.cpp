@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
+#include <tessera/core/element.hpp>
 #include <tessera/interaction/concat.hpp>
 
 #include <doctest/doctest.h>
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 
 #include "support/random_matrix.hpp"
 
@@ -33,6 +35,30 @@ TEST_CASE("parts side by side, and their gradients back") {
     }
     CHECK(dd.margin_untouched());
   }
+}
+
+TEST_CASE("parts of other types than the whole are widened or rounded") {
+  const Matrix<float> bottom(3, 2, 1, 1);
+  const Matrix<BFloat16> pooled(3, 5, 0, 2);
+  Matrix<BFloat16> x(3, 7, 2), d_pooled(3, 5, 0);
+  Matrix<float> d_bottom(3, 2, 1);
+  Concat::forward(Host(), std::tuple(bottom.view(), pooled.view()), x.view());
+  Concat::backward(Host(), x.view(), std::tuple(d_bottom.view(), d_pooled.view()));
+  for (std::int64_t i = 0; i < 3; ++i) {
+    for (std::int64_t k = 0; k < 2; ++k) {
+      CHECK(x(i, k) == from_float<BFloat16>(bottom(i, k)));
+      CHECK(d_bottom(i, k) == to_float(x(i, k)));
+    }
+    for (std::int64_t k = 0; k < 5; ++k) {
+      CHECK(x(i, k + 2) == pooled(i, k));
+      CHECK(d_pooled(i, k) == pooled(i, k));
+    }
+  }
+  CHECK(x.margin_untouched());
+  CHECK(d_bottom.margin_untouched());
+  CHECK_THROWS_WITH_AS(Concat::forward(Host(), std::tuple(bottom.view(), bottom.view()), x.view()),
+                       "Concat: the parts have 4 columns together, the whole has 7",
+                       InvalidArgument);
 }
 
 TEST_CASE("parts that do not fit") {

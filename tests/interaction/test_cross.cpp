@@ -3,13 +3,16 @@
 //
 // The cross network's own arithmetic, with the smallest linear layer that its contract allows:
 // against a forward pass in double and that pass's central differences.
+#include <tessera/core/element.hpp>
 #include <tessera/interaction/cross.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "support/cross_reference.hpp"
@@ -86,7 +89,87 @@ void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t ra
   CHECK(worst_parameter < 1e-4);
 }
 
+/// Ends of 16 bits: outputs by the definition, and all numbers those of the same layers with float
+/// ends, rounded once.
+template <class X, class Y>
+void check_narrow_ends(int layers, std::int64_t rank) {
+  CAPTURE(layers);
+  CAPTURE(rank);
+  constexpr std::int64_t batch = 5, n = 7;
+  CrossInteraction<PlainLinear> cross(n, {.layers = layers, .rank = rank});
+  const std::int64_t count = cross.parameter_count();
+  Matrix<float> values(1, count, 0, 7), gradients(1, count, 0), expected_gradients(1, count, 0);
+  const auto bind = [&](Matrix<float>& to) {
+    cross.bind({values.view().data, static_cast<std::size_t>(count)},
+               {to.view().data, static_cast<std::size_t>(count)});
+  };
+  const Matrix<X> x(batch, n, 3, 8);
+  const Matrix<Y> dy(batch, n, 1, 9);
+  Matrix<X> dx(batch, n, 5);
+  Matrix<Y> y(batch, n, 2);
+  bind(gradients);
+  cross.forward(x.view(), y.view());
+  cross.backward(dy.view(), dx.view());
+  CHECK(y.margin_untouched());
+  CHECK(dx.margin_untouched());
+
+  Matrix<float> wide_x(batch, n, 0), wide_dy(batch, n, 0), wide_y(batch, n, 0),
+      wide_dx(batch, n, 0);
+  std::vector<double> input, parameters;
+  for (std::int64_t s = 0; s < batch; ++s)
+    for (std::int64_t k = 0; k < n; ++k) {
+      wide_x(s, k) = to_float(x(s, k));
+      wide_dy(s, k) = to_float(dy(s, k));
+      input.push_back(wide_x(s, k));
+    }
+  for (std::int64_t i = 0; i < count; ++i) parameters.push_back(values(0, i));
+  bind(expected_gradients);
+  cross.forward(wide_x.view(), wide_y.view());
+  cross.backward(wide_dy.view(), wide_dx.view());
+  const std::vector<double> expected = reference(input, parameters, n, layers, rank);
+  // half a step of the last place
+  const double rounding = std::is_same_v<Y, float>  ? 1e-5
+                          : std::is_same_v<Y, Half> ? 0x1p-11
+                                                    : 0x1p-8;
+  double worst = 0.0;
+  int other_bits = 0;
+  for (std::int64_t s = 0; s < batch; ++s)
+    for (std::int64_t k = 0; k < n; ++k) {
+      const double e = expected[static_cast<std::size_t>(s * n + k)];
+      worst = test::worst(worst, (to_float(y(s, k)) - e) / (1e-2 + std::abs(e)));
+      other_bits += !(y(s, k) == from_float<Y>(wide_y(s, k)));
+      other_bits += !(dx(s, k) == from_float<X>(wide_dx(s, k)));
+    }
+  for (std::int64_t i = 0; i < count; ++i)
+    other_bits += gradients(0, i) != expected_gradients(0, i);
+  CHECK(worst <= 1.01 * rounding);
+  CHECK(other_bits == 0);
+}
+
 }  // namespace
+
+TEST_CASE("ends of 16 bits are those of floats, rounded once") {
+  for (const int layers : {1, 3})
+    for (const std::int64_t rank : {0, 2}) {
+      check_narrow_ends<BFloat16, BFloat16>(layers, rank);
+      check_narrow_ends<Half, float>(layers, rank);
+      check_narrow_ends<BFloat16, Half>(layers, rank);
+    }
+}
+
+TEST_CASE("a gradient of another type than the input is refused") {
+  CrossInteraction<PlainLinear> cross(4);
+  std::vector<float> values(static_cast<std::size_t>(cross.parameter_count()), 0.25f),
+      gradients(values.size());
+  cross.bind(values, gradients);
+  const Matrix<BFloat16> x(2, 4, 0, 1);
+  Matrix<float> y(2, 4, 0), dx(2, 4, 0);
+  cross.forward(x.view(), y.view());
+  CHECK_THROWS_WITH_AS(cross.backward(y.view(), dx.view()),
+                       "CrossInteraction: the last forward read an input of BFloat16, its gradient "
+                       "is to be float; give one of the same type",
+                       InvalidArgument);
+}
 
 TEST_CASE("forward and gradients, low rank and full") {
   for (const std::int64_t rank : {0, 1, 3})

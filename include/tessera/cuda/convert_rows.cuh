@@ -4,6 +4,7 @@
 
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/launch.cuh>
+#include <tessera/cuda/row_lanes.cuh>
 #include <tessera/op/convert_rows.hpp>
 
 #include <cstdint>
@@ -13,15 +14,27 @@ namespace gpu::detail {
 
 inline constexpr int convert_threads = 256;
 
-/// One thread per element, along rows: each warp reads and writes consecutive elements.
+inline constexpr int convert_vector = 8;  ///< elements of a thread: the 16-bit side's 16 bytes
+
+/// A thread takes 8 neighbouring elements of a row, which has `parts` such, and neighbouring threads
+/// the next ones. They are loaded at once where all rows of both matrices are `aligned`.
 template <Element From, Element To>
 __global__ void __launch_bounds__(convert_threads)
-    convert_rows(const typename op::ConvertRows<From, To>::Parameters p) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * convert_threads + threadIdx.x;
-  if (i >= p.from.rows * p.from.columns) return;
-  const std::int64_t row = i / p.from.columns, column = i % p.from.columns;
-  p.to.data[row * p.to.stride + column] =
-      from_float<To>(to_float(p.from.data[row * p.from.stride + column]));
+    convert_rows(const typename op::ConvertRows<From, To>::Parameters p, const std::int64_t parts,
+                 const bool aligned) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * convert_threads + threadIdx.x,
+                     row = i / parts, column = (i - row * parts) * convert_vector;
+  if (row >= p.from.rows) return;
+  const From* const from = p.from.row(row) + column;
+  To* const to = p.to.row(row) + column;
+  const std::int64_t count = p.from.columns - column;
+  if (aligned && count >= convert_vector) {
+    float x[2][4];
+    for (int half = 0; half < 2; ++half) load_four(from + 4 * half, true, 4, x[half]);
+    for (int half = 0; half < 2; ++half) store_four(to + 4 * half, true, 4, x[half]);
+  } else {
+    for (int e = 0; e < convert_vector && e < count; ++e) to[e] = from_float<To>(to_float(from[e]));
+  }
 }
 
 }  // namespace gpu::detail
@@ -29,9 +42,12 @@ __global__ void __launch_bounds__(convert_threads)
 template <Element From, Element To>
 struct op::Kernel<op::ConvertRows<From, To>, Cuda> {
   static void run(const Cuda& backend, const typename op::ConvertRows<From, To>::Parameters& p) {
+    const std::int64_t parts = gpu::ceil_divide(p.from.columns, gpu::detail::convert_vector);
     backend.launch("convert_rows",
-                   gpu::ceil_divide(p.from.rows * p.from.columns, gpu::detail::convert_threads),
-                   gpu::detail::convert_threads, gpu::detail::convert_rows<From, To>, p);
+                   gpu::ceil_divide(p.from.rows * parts, gpu::detail::convert_threads),
+                   gpu::detail::convert_threads, gpu::detail::convert_rows<From, To>, p, parts,
+                   gpu::rows_aligned_for(p.from.data, p.from.stride, 4) &&
+                       gpu::rows_aligned_for(p.to.data, p.to.stride, 4));
   }
 };
 

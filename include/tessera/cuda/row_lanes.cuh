@@ -140,6 +140,23 @@ __device__ __forceinline__ void store_four(float* p, bool aligned, int count, co
   for (int i = 0; i < 4; ++i)
     if (i < count) p[i] = x[i];
 }
+/// The same of elements of 16 bits, which are `aligned` where four of them are.
+template <class G>
+__device__ __forceinline__ void load_four(const G* p, bool aligned, int count, float (&x)[4]) {
+  if (aligned && count == 4) return load_packed(p, x);
+  for (int i = 0; i < 4; ++i) x[i] = i < count ? to_float(p[i]) : 0.0f;
+}
+template <class G>
+__device__ __forceinline__ void store_four(G* p, bool aligned, int count, const float (&x)[4]) {
+  Packed<G, 4> packed;
+  for (int i = 0; i < 4; ++i) packed.x[i] = from_float<G>(x[i]);
+  if (aligned && count == 4) {
+    *reinterpret_cast<Packed<G, 4>*>(p) = packed;
+    return;
+  }
+  for (int i = 0; i < 4; ++i)
+    if (i < count) p[i] = packed.x[i];
+}
 
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> zero_row(float zero = 0.0f) {

@@ -4,6 +4,7 @@
 
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/convert_rows.cuh>
 #include <tessera/interaction/concat.hpp>
 
 #include <cstddef>

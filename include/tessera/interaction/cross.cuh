@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
+#include <tessera/cuda/convert_rows.cuh>
 #include <tessera/dense/gemm.cuh>
 #include <tessera/dense/mlp_layers.hpp>
 #include <tessera/interaction/cross.hpp>
@@ -12,13 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
-/// CrossInteraction on a GPU: DCNv2's cross layers, floats in device memory; the same parameters in
-/// the same order and with the same first values. What is not a product is one kernel per layer and
-/// direction. One object serves one caller at a time.
+/// CrossInteraction on a GPU: DCNv2's cross layers, matrices and parameters in device memory; the
+/// same parameters in the same order and with the same first values. What is not a product is one
+/// kernel per layer and direction. One object serves one caller at a time.
 template <>
 class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
  public:
@@ -64,11 +67,49 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
 
   /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
   /// which must stay as it is until backward. y may not overlap x.
-  void forward(MatrixView<const float> x, MatrixView<float> y) {
+  void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
+  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
+  /// in float, products included, and each element of y is rounded once, to nearest even: numbers
+  /// agree with Host's as far as floats do, and differ by one step of 16 bits where a float lies on
+  /// the border of two. One kernel widens x for the products; the others read it as it is.
+  template <class X, class Y>
+    requires detail::narrow_ends<X, Y>
+  void forward(MatrixView<X> x, MatrixView<Y> y) {
+    if constexpr (detail::explain_cross_ends<X, Y>())
+      forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
+  }
+
+  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
+  /// overlap dy or x.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) { backward_any(dy, dx); }
+  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
+  /// dy in any type. dx is summed in float and each element rounded once.
+  template <class Dy, class Dx>
+    requires detail::narrow_ends<Dy, Dx>
+  void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {
+    if constexpr (detail::explain_cross_ends<Dy, Dx>())
+      backward_any(MatrixView<const std::remove_const_t<Dy>>(dy), dx);
+  }
+
+ private:
+  using Floats = Buffer<float, Cuda>;
+
+  template <Element X, Element Y>
+  void forward_any(MatrixView<const X> x, MatrixView<Y> y) {
     require_bound();
     check("input", x, x.rows);
     check("output", y, x.rows);
-    x_ = x;
+    remember_input<X>();
+    given_x_ = x.data;
+    given_stride_ = x.stride;
+    if constexpr (std::is_same_v<X, float>) {
+      x_ = x;
+    } else {
+      widened_.resize(backend_, x.rows * width());
+      const MatrixView<float> floats(widened_.data(), x.rows, width());
+      op::run<op::ConvertRows<X, float>>(backend_, {x, floats});
+      x_ = floats;
+    }
     for (int l = 0; l < layers(); ++l) {
       const auto i = static_cast<std::size_t>(l);
       scales_[i].resize(backend_, x.rows * width());
@@ -94,21 +135,30 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
                  .b_transposed = true,
                  .bias = true},
                 in.data, u(values_, l), b(values_, l), scales_[i].data());
-      const MatrixView<float> after =
-          l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
-      const std::int64_t column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
-      backend_.launch("cross_forward", gpu::ceil_divide(x.rows, gpu::cross_rows) * column_blocks,
-                      gpu::dense_threads, gpu::cross_forward<>, x, scale(l), before, after,
-                      static_cast<int>(column_blocks));
+      if (l + 1 < layers())
+        combine(l, x, before, MatrixView<float>(states_[i].data(), x.rows, width()));
+      else
+        combine(l, x, before, y);
     }
   }
 
-  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
-  /// overlap dy or x.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
+  /// after = x0 * scale + before.
+  template <Element X, Element Y>
+  void combine(int layer, MatrixView<const X> x, MatrixView<const float> before,
+               MatrixView<Y> after) {
+    if (!std::is_same_v<X, float> && layer == 0) before = {};
+    const std::int64_t column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
+    backend_.launch("cross_forward", gpu::ceil_divide(x.rows, gpu::cross_rows) * column_blocks,
+                    gpu::dense_threads, gpu::cross_forward<X, Y>, x, scale(layer), before, after,
+                    static_cast<int>(column_blocks));
+  }
+
+  template <Element Dy, Element X>
+  void backward_any(MatrixView<const Dy> dy, MatrixView<X> dx) {
     require_bound();
     check("output gradient", dy, x_.rows);
     check("input gradient", dx, x_.rows);
+    check_input_gradient<X>();
     const std::int64_t batch = x_.rows;
     if (batch == 0) return backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
     gradient_.resize(backend_, batch * width());
@@ -116,14 +166,26 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
     narrow_gradient_.resize(backend_, batch * rank());
     const MatrixView<float> ds(scale_gradient_.data(), batch, width()),
         dt(narrow_gradient_.data(), batch, rank());
-    MatrixView<const float> above = dy;
+    const MatrixView<const X> x0(static_cast<const X*>(given_x_), batch, width(), given_stride_);
+    const MatrixView<float> sum = input_sum(dx);
+    MatrixView<const float> above{};
     for (int l = layers() - 1; l >= 0; --l) {
-      element_gradients(l, above, ds, dx);
+      if (l + 1 < layers()) {
+        element_gradients(l, above, x0, ds, sum, {});
+      } else if constexpr (std::is_same_v<Dy, float>) {
+        element_gradients(l, above = dy, x0, ds, sum, {});
+      } else {
+        // Products below add what passes the layer by to their own, as floats.
+        const MatrixView<float> copy =
+            l == 0 ? MatrixView<float>() : MatrixView<float>(gradient_.data(), batch, width());
+        element_gradients(l, dy, x0, ds, sum, copy);
+        above = copy;
+      }
       weight_gradient(ds, input(l), u(gradients_, l));
       // To dx l == 0 has added `above` already.
       const MatrixView<float> below =
-          l == 0 ? dx : MatrixView<float>(gradient_.data(), batch, width());
-      const MatrixView<const float> addend = l == 0 ? MatrixView<const float>(dx) : above;
+          l == 0 ? sum : MatrixView<float>(gradient_.data(), batch, width());
+      const MatrixView<const float> addend = l == 0 ? MatrixView<const float>(sum) : above;
       if (low_rank()) {
         input_gradient(ds, u(values_, l), dt, {});
         weight_gradient(dt, state(l), v(gradients_, l));
@@ -133,10 +195,20 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
       }
       above = below;
     }
+    if constexpr (!std::is_same_v<X, float>)
+      op::run<op::ConvertRows<float, X>>(backend_, {sum, dx});
   }
 
- private:
-  using Floats = Buffer<float, Cuda>;
+  /// Where the input's gradient is summed: dx itself, or floats that become it.
+  template <Element X>
+  MatrixView<float> input_sum(MatrixView<X> dx) {
+    if constexpr (std::is_same_v<X, float>) {
+      return dx;
+    } else {
+      input_sum_.resize(backend_, dx.rows * width());
+      return {input_sum_.data(), dx.rows, width()};
+    }
+  }
 
   /// First values of one linear layer.
   struct FirstValues : detail::MlpLayers {
@@ -173,16 +245,20 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
     return {scales_[static_cast<std::size_t>(layer)].data(), x_.rows, width()};
   }
 
-  /// ds, the bias' gradient and this layer's share of dx.
-  void element_gradients(int layer, MatrixView<const float> above, MatrixView<float> ds,
-                         MatrixView<float> dx) {
+  /// ds, the bias' gradient and this layer's share of dx; a `copy` of `above` as floats, where one
+  /// is wanted.
+  template <Element Above, Element X>
+  void element_gradients(int layer, MatrixView<const Above> above, MatrixView<const X> x0,
+                         MatrixView<float> ds, MatrixView<float> dx, MatrixView<float> copy) {
     const std::int64_t chunks = gpu::ceil_divide(ds.rows, gpu::sum_rows),
                        column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
     auto* partial = backend_.scratch_for<float>(gpu::ScratchSlot::column_sums, chunks * width());
-    const gpu::CrossGradients gradients{above,     x_, scale(layer), ds, dx, layer + 1 == layers(),
-                                        layer == 0};
+    gpu::CrossGradients<Above, X> gradients{
+        above, x0, scale(layer), ds, dx, layer + 1 == layers(), layer == 0};
+    if constexpr (!std::is_same_v<Above, float>) gradients.copy = copy;
     backend_.launch("cross_backward", chunks * column_blocks, gpu::dense_threads,
-                    gpu::cross_backward<>, gradients, partial, static_cast<int>(column_blocks));
+                    gpu::cross_backward<Above, X>, gradients, partial,
+                    static_cast<int>(column_blocks));
     gpu::add_chunks(backend_, partial, chunks, width(), b(gradients_, layer));
   }
 
@@ -214,10 +290,13 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
   Cuda backend_;
   gpu::Gemm gemm_;
   std::span<float> values_, gradients_;
-  MatrixView<const float> x_;
+  MatrixView<const float> x_;      ///< as floats
+  const void* given_x_ = nullptr;  ///< of the type that CrossLayers knows
+  std::int64_t given_stride_ = 0;
   /// per layer: U V x + b, the layer's output (but the last's), V x
   std::vector<Floats> scales_, states_, narrow_;
   Floats gradient_, scale_gradient_, narrow_gradient_;
+  Floats widened_, input_sum_;  ///< x and dx of 16 bits, as floats
 };
 
 }  // namespace tessera::inline v0

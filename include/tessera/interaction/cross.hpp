@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/convert_rows.hpp>
 #include <tessera/interaction/cross_layers.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -26,7 +29,7 @@ class CrossInteraction : public detail::CrossLayers {
 
  public:
   CrossInteraction(const Host& backend, std::int64_t width, CrossOptions options = {})
-      : detail::CrossLayers(width, options), threads_(backend.threads()) {
+      : detail::CrossLayers(width, options), backend_(backend) {
     for (int l = 0; l < options.layers; ++l) {
       if (low_rank()) v_.emplace_back(backend, width, options.rank, LinearOptions{.bias = false});
       u_.emplace_back(backend, inner(), width, LinearOptions{.bias = true});
@@ -70,15 +73,41 @@ class CrossInteraction : public detail::CrossLayers {
 
   /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward.
   /// y may not overlap x.
-  void forward(MatrixView<const float> x, MatrixView<float> y) {
+  void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
+  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
+  /// in float, and each element of y is rounded once, to nearest even: the float y of the widened x,
+  /// rounded.
+  template <class X, class Y>
+    requires detail::narrow_ends<X, Y>
+  void forward(MatrixView<X> x, MatrixView<Y> y) {
+    if constexpr (detail::explain_cross_ends<X, Y>())
+      forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
+  }
+
+  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not
+  /// overlap dy or x.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) { backward_any(dy, dx); }
+  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
+  /// dy in any type. dx is summed in float and each element rounded once.
+  template <class Dy, class Dx>
+    requires detail::narrow_ends<Dy, Dx>
+  void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {
+    if constexpr (detail::explain_cross_ends<Dy, Dx>())
+      backward_any(MatrixView<const std::remove_const_t<Dy>>(dy), dx);
+  }
+
+ private:
+  template <Element X, Element Y>
+  void forward_any(MatrixView<const X> x, MatrixView<Y> y) {
     check("input", x, x.rows);
     check("output", y, x.rows);
-    x_ = x;
+    remember_input<X>();
+    x_ = floats(x, widened_);
     const auto size = static_cast<std::size_t>(x.rows * width());
     scaled_.resize(static_cast<std::size_t>(layers()));
     states_.resize(static_cast<std::size_t>(layers()));
     narrow_.resize(static_cast<std::size_t>(layers()));
-    MatrixView<const float> state = x;
+    MatrixView<const float> state = x_;
     for (int l = 0; l < layers(); ++l) {
       const auto i = static_cast<std::size_t>(l);
       grow(scaled_[i], size);
@@ -86,26 +115,32 @@ class CrossInteraction : public detail::CrossLayers {
       grow(narrow_[i], static_cast<std::size_t>(x.rows * rank()));
       const MatrixView<float> scale(scaled_[i].data(), x.rows, width()),
           t(narrow_[i].data(), x.rows, rank());
-      const MatrixView<float> next =
-          l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
       if (low_rank()) v(l).forward(state, t);
       u(l).forward(low_rank() ? MatrixView<const float>(t) : state, scale);
-      rows([&](std::int64_t r) {
-        const float* __restrict x0 = x.row(r);
-        const float* __restrict s = scale.row(r);
-        const float* __restrict before = state.row(r);
-        float* __restrict after = next.row(r);
-        for (std::int64_t k = 0; k < width(); ++k) after[k] = x0[k] * s[k] + before[k];
-      });
+      if (l + 1 == layers()) return combine(scale, state, y);
+      const MatrixView<float> next(states_[i].data(), x.rows, width());
+      combine(scale, state, next);
       state = next;
     }
   }
 
-  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not
-  /// overlap dy or x.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
-    check("output gradient", dy, x_.rows);
+  /// next = x0 * scale + state.
+  template <Element Y>
+  void combine(MatrixView<const float> scale, MatrixView<const float> state, MatrixView<Y> next) {
+    rows([&](std::int64_t r) {
+      const float* __restrict x0 = x_.row(r);
+      const float* __restrict s = scale.row(r);
+      const float* __restrict before = state.row(r);
+      Y* __restrict after = next.row(r);
+      for (std::int64_t k = 0; k < width(); ++k) after[k] = from_float<Y>(x0[k] * s[k] + before[k]);
+    });
+  }
+
+  template <Element Dy, Element X>
+  void backward_any(MatrixView<const Dy> given, MatrixView<X> dx) {
+    check("output gradient", given, x_.rows);
     check("input gradient", dx, x_.rows);
+    check_input_gradient<X>();
     const auto size = static_cast<std::size_t>(x_.rows * width());
     grow(gradient_, size);
     grow(scale_gradient_, size);
@@ -114,6 +149,14 @@ class CrossInteraction : public detail::CrossLayers {
     const MatrixView<float> g(gradient_.data(), x_.rows, width()),
         ds(scale_gradient_.data(), x_.rows, width()), product(product_.data(), x_.rows, width()),
         dt(narrow_gradient_.data(), x_.rows, rank());
+    const MatrixView<const float> dy = floats(given, gradient_);
+    MatrixView<float> sum;  // of dx, as floats
+    if constexpr (std::is_same_v<X, float>) {
+      sum = dx;
+    } else {
+      grow(input_sum_, size);
+      sum = {input_sum_.data(), x_.rows, width()};
+    }
     for (int l = layers() - 1; l >= 0; --l) {
       const bool last = l + 1 == layers();
       const MatrixView<const float> above = last ? dy : MatrixView<const float>(g);
@@ -124,7 +167,7 @@ class CrossInteraction : public detail::CrossLayers {
         const float* __restrict s = scale.row(r);
         const float* __restrict up = above.row(r);
         float* __restrict to_scale = ds.row(r);
-        float* __restrict to_x0 = dx.row(r);
+        float* __restrict to_x0 = sum.row(r);
         for (std::int64_t k = 0; k < width(); ++k) {
           to_scale[k] = up[k] * x0[k];
           to_x0[k] = (last ? 0.0f : to_x0[k]) + up[k] * s[k];
@@ -135,9 +178,15 @@ class CrossInteraction : public detail::CrossLayers {
       rows([&](std::int64_t r) {
         const float* __restrict p = product.row(r);
         const float* up = above.row(r);
-        float* below = l == 0 ? dx.row(r) : g.row(r);
+        float* below = l == 0 ? sum.row(r) : g.row(r);
         if (l == 0) {
-          for (std::int64_t k = 0; k < width(); ++k) below[k] += up[k] + p[k];
+          if constexpr (std::is_same_v<X, float>) {
+            for (std::int64_t k = 0; k < width(); ++k) below[k] += up[k] + p[k];
+          } else {
+            X* const to = dx.row(r);
+            for (std::int64_t k = 0; k < width(); ++k)
+              to[k] = from_float<X>(below[k] + (up[k] + p[k]));
+          }
         } else {
           for (std::int64_t k = 0; k < width(); ++k) below[k] = up[k] + p[k];
         }
@@ -145,7 +194,18 @@ class CrossInteraction : public detail::CrossLayers {
     }
   }
 
- private:
+  static MatrixView<const float> floats(MatrixView<const float> given, std::vector<float>&) {
+    return given;
+  }
+  /// The same numbers as floats, in `buffer`.
+  template <Element T>
+  MatrixView<const float> floats(MatrixView<const T> given, std::vector<float>& buffer) {
+    grow(buffer, static_cast<std::size_t>(given.rows * width()));
+    const MatrixView<float> to(buffer.data(), given.rows, width());
+    op::run<op::ConvertRows<T, float>>(backend_, {given, to});
+    return to;
+  }
+
   static void grow(std::vector<float>& buffer, std::size_t size) {
     if (buffer.size() < size) buffer.resize(size);
   }
@@ -153,20 +213,22 @@ class CrossInteraction : public detail::CrossLayers {
   template <class F>
   void rows(const F& f) const {
     const std::int64_t count = x_.rows;
-    if (threads_ == 1) {
+    const int threads = backend_.threads();
+    if (threads == 1) {
       for (std::int64_t r = 0; r < count; ++r) f(r);
       return;
     }
-#pragma omp parallel for num_threads(threads_) schedule(static)
+#pragma omp parallel for num_threads(threads) schedule(static)
     for (std::int64_t r = 0; r < count; ++r) f(r);
   }
 
-  int threads_;
+  Host backend_;
   std::vector<LinearLayer> v_, u_;
   MatrixView<const float> x_;
   /// per layer: U V x + b, the layer's output, V x
   std::vector<std::vector<float>> scaled_, states_, narrow_;
   std::vector<float> gradient_, scale_gradient_, product_, narrow_gradient_;
+  std::vector<float> widened_, input_sum_;  ///< x and dx of 16 bits, as floats
 };
 
 }  // namespace tessera::inline v0

@@ -6,6 +6,7 @@
 #include <tessera/dense/dense_kernels.cuh>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace tessera::inline v0::gpu {
 
@@ -18,15 +19,16 @@ inline constexpr int cross_flight = 4;  ///< rows that a warp has loaded before 
 /// Matrices of one shape of which a lane takes four columns at a time.
 template <class... Views>
 TESSERA_HOST_DEVICE bool all_rows_aligned(const Views&... views) {
-  return (rows_aligned(views.data, views.stride) && ...);
+  return (rows_aligned_for(views.data, views.stride, 4) && ...);
 }
 
-/// next = x0 * scale + before, element by element. A block takes 32 rows of 128 columns; column
-/// blocks of the same rows are neighbours.
-template <int = 0>
+/// next = x0 * scale + before, element by element, in float; X and Y are what x0 and next are
+/// stored in. A `before` without data, which only an x0 of 16 bits may have beside it, is x0. A
+/// block takes 32 rows of 128 columns; column blocks of the same rows are neighbours.
+template <Element X, Element Y>
 __global__ void __launch_bounds__(dense_threads)
-    cross_forward(const MatrixView<const float> x0, const MatrixView<const float> scale,
-                  const MatrixView<const float> before, const MatrixView<float> next,
+    cross_forward(const MatrixView<const X> x0, const MatrixView<const float> scale,
+                  const MatrixView<const float> before, const MatrixView<Y> next,
                   const int column_blocks) {
   const std::int64_t column =
       static_cast<std::int64_t>(blockIdx.x % column_blocks) * cross_columns + threadIdx.x % 32 * 4;
@@ -41,6 +43,11 @@ __global__ void __launch_bounds__(dense_threads)
     if (row >= next.rows) continue;
     load_four(x0.row(row) + column, aligned, count, x[r]);
     load_four(scale.row(row) + column, aligned, count, s[r]);
+    if constexpr (!std::is_same_v<X, float>)
+      if (before.data == nullptr) {
+        for (int i = 0; i < 4; ++i) b[r][i] = x[r][i];
+        continue;
+      }
     load_four(before.row(row) + column, aligned, count, b[r]);
   }
   for (int r = 0; r < cross_flight; ++r) {
@@ -53,19 +60,24 @@ __global__ void __launch_bounds__(dense_threads)
 static_assert(cross_rows == cross_flight * cross_warps);
 
 /// What a layer's gradient is before its products, and how it goes on.
+template <Element Above, Element X>
 struct CrossGradients {
-  MatrixView<const float> above;      ///< of the layer's output
-  MatrixView<const float> x0, scale;  ///< its inputs: next = x0 * scale + before
+  MatrixView<const Above> above;  ///< of the layer's output
+  MatrixView<const X> x0;         ///< its inputs: next = x0 * scale + before
+  MatrixView<const float> scale;
   /// of_scale = above * x0; of_x0 (+)= above * scale (+ above)
   MatrixView<float> of_scale, of_x0;
   bool first = false, with_above = false;  ///< of_x0 is not read; above is added
+  struct None {};
+  /// Of 16 bits: where a product is to be added to `above`, which takes floats, a copy of it.
+  std::conditional_t<std::is_same_v<Above, float>, None, MatrixView<float>> copy = {};
 };
 
 /// Also the sums of of_scale's columns. A block takes 128 rows of 128 columns, a warp every eighth
 /// row; then the warps' sums in order.
-template <int = 0>
+template <Element Above, Element X>
 __global__ void __launch_bounds__(dense_threads)
-    cross_backward(const CrossGradients g, float* partial, const int column_blocks) {
+    cross_backward(const CrossGradients<Above, X> g, float* partial, const int column_blocks) {
   auto& sums = block_shared<float[cross_warps][cross_columns]>();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t chunk = blockIdx.x / column_blocks,
@@ -75,7 +87,8 @@ __global__ void __launch_bounds__(dense_threads)
                      end = (chunk + 1) * sum_rows < g.of_scale.rows ? (chunk + 1) * sum_rows
                                                                     : g.of_scale.rows;
   const int count = width - column < 4 ? static_cast<int>(width - column) : 4;
-  const bool aligned = all_rows_aligned(g.above, g.x0, g.scale, g.of_scale, g.of_x0);
+  bool aligned = all_rows_aligned(g.above, g.x0, g.scale, g.of_scale, g.of_x0);
+  if constexpr (!std::is_same_v<Above, float>) aligned = aligned && all_rows_aligned(g.copy);
   float sum[4] = {};
   if (count > 0)
     for (std::int64_t row = chunk * sum_rows + warp; row < end; row += cross_warps) {
@@ -91,6 +104,8 @@ __global__ void __launch_bounds__(dense_threads)
       }
       store_four(g.of_scale.row(row) + column, aligned, count, x);
       store_four(g.of_x0.row(row) + column, aligned, count, dx);
+      if constexpr (!std::is_same_v<Above, float>)
+        if (g.copy.data != nullptr) store_four(g.copy.row(row) + column, aligned, count, above);
     }
   for (int i = 0; i < 4; ++i) sums[warp][4 * lane + i] = sum[i];
   __syncthreads();

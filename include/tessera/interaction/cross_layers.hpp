@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 
 #include <cstdint>
+#include <string_view>
+#include <type_traits>
 
 namespace tessera::inline v0 {
 
@@ -17,6 +20,28 @@ struct CrossOptions {
 };
 
 namespace detail {
+
+/// Whether a matrix of `From` that is read or one of `To` that is written has other elements than
+/// floats: then the overloads for 16 bits are meant.
+template <class From, class To>
+inline constexpr bool narrow_ends =
+    !(std::is_same_v<std::remove_const_t<From>, float> && std::is_same_v<To, float>);
+
+template <class From, class To>
+consteval bool explain_cross_ends() {
+  static_assert(Element<std::remove_const_t<From>>,
+                "CrossInteraction: the matrix that is read must hold float, BFloat16 or Half "
+                "(docs/concepts/interaction.md)");
+  static_assert(Element<To>,
+                "CrossInteraction: the matrix that is written must hold float, BFloat16 or Half, "
+                "not const (docs/concepts/interaction.md)");
+  return Element<std::remove_const_t<From>> && Element<To>;
+}
+
+template <Element T>
+constexpr const char* cross_element() {
+  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
+}
 
 /// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend:
 /// sizes, the order of their parameters (V_0 [rank, width], U_0 [width, rank], b_0 [width], V_1,
@@ -54,10 +79,25 @@ class CrossLayers {
             width_);
   }
 
+  /// forward has read an x of T.
+  template <Element T>
+  void remember_input() {
+    input_ = cross_element<T>();
+  }
+  /// Its gradient has T, too.
+  template <Element T>
+  void check_input_gradient() const {
+    require(input_ == std::string_view(cross_element<T>()),
+            "CrossInteraction: the last forward read an input of {}, its gradient is to be {}; "
+            "give one of the same type",
+            input_, cross_element<T>());
+  }
+
  private:
   std::int64_t width_;
   int layers_;
   std::int64_t rank_;
+  std::string_view input_ = cross_element<float>();
 };
 
 }  // namespace detail
