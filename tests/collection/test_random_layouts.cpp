@@ -329,6 +329,35 @@ TEST_CASE("accumulated batches are one batch of all of them, and their norm has 
   for (unsigned seed = 600; seed < 604; ++seed) check_accumulation<Lamb>(seed);
   check_accumulation<Sgd>(604);
 }
+TEST_CASE("accumulation: columns of one rank beside columns that all ranks have copies of") {
+  Model model;
+  model.tables = {{"t", 40, 8}};
+  model.features = {{"f", "t"}};
+  Random random(9);
+  const Layout one = make_layout({1}, model.tables, model.features, {{0, {0, 40, 0, 8}, 0}});
+  Run whole{model, one, {}, {}};
+  for (const int samples : {9, 20, 3, 14}) {
+    whole.batches.push_back(random_batch(random, model, samples, false));
+    auto& gradient = whole.gradients.emplace_back(static_cast<std::size_t>(samples * 8));
+    // whole numbers: copies add them up rank by rank
+    for (float& g : gradient) g = static_cast<float>(pick(random, -8, 8));
+  }
+  for (const int ranks : {1, 2, 3}) {
+    CAPTURE(ranks);
+    const Layout layout =
+        make_layout({ranks}, model.tables, model.features,
+                    {{0, {0, 40, 0, 4}, every_rank}, {0, {0, 40, 4, 8}, ranks - 1}});
+    const Run cut{model, layout, whole.batches, whole.gradients};
+    double norm = 0, cut_norm = 0, none = 0;
+    const auto expected = accumulate<Lamb, std::int64_t>(whole, ClipByGlobalNorm{0.5f}, norm);
+    CHECK(accumulate<Lamb, std::int32_t>(cut, ClipByGlobalNorm{0.5f}, cut_norm) == expected);
+    CHECK(cut_norm == norm);
+    CHECK(accumulate<Lamb, std::int64_t>(cut, ClipByRowNorm{0.75f}, none) ==
+          accumulate<Lamb, std::int64_t>(whole, ClipByRowNorm{0.75f}, none));
+    CHECK(accumulate<Sgd, std::int64_t>(cut, ClipByRowNorm{0.75f}, none) ==
+          accumulate<Sgd, std::int64_t>(whole, ClipByRowNorm{0.75f}, none));
+  }
+}
 TEST_CASE("accumulation: the norm is the definition's; errors change nothing") {
   const TableSpec table{"t", 3, 4};
   const FeatureSpec feature{"f", "t"};

@@ -289,6 +289,57 @@ TEST_CASE("update: entries behind a group's bound have no gradient") {
 
 namespace {
 
+/// `batches` one after another, each onto the sums so far, of which more and more lists come. Whole
+/// numbers: their sums are the same in any order.
+template <int Width>
+void check_merge_onto(int batches, std::int64_t bags, std::int64_t rows) {
+  Random random(8);
+  std::vector<HostGroup<std::int32_t>> groups;
+  for (int batch = 0; batch < batches; ++batch) {
+    groups.push_back(with_gradients(
+        random, random_bags<std::int32_t>(random, bags, 12, rows, 0, Coefficients::none, true),
+        Width, 0));
+    for (float& g : groups.back().gradient) g = std::rint(100 * g);
+  }
+  const auto expected = merge_plainly(groups, Width);
+  in_every_order([&] {
+    const Cuda backend;
+    const OnGpu<std::int64_t> merged_rows(
+        backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
+    const OnGpu<float> gradients(backend,
+                                 std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    std::vector<op::MergedGradients> sums;
+    std::int64_t count = 0;
+    for (const HostGroup<std::int32_t>& group : groups) {
+      const GroupsOnDevice<std::int32_t> sources(backend, {group});
+      struct Room final : op::MergedRoom {
+        op::MergedGradients at;
+        op::MergedGradients make(std::int64_t n) const override {
+          return {n, at.rows, at.gradients};
+        }
+      } room;
+      room.at = {0, merged_rows.data() + count, gradients.data() + count * Width};
+      op::MergedGradients merged;
+      op::run<op::Merge<std::int32_t, Width>>(
+          backend, {rows, Width, sources.views(), &merged, false, &room, sums});
+      count += merged.count;
+      sums.push_back(merged);
+    }
+    REQUIRE(count == std::ssize(expected));
+    const std::vector<std::int64_t> got_rows = merged_rows.read();
+    const std::vector<float> got = gradients.read();
+    std::int64_t at = 0;
+    for (const op::MergedGradients& list : sums)
+      for (std::int64_t i = 0; i < list.count; ++i, ++at) {
+        const auto k = static_cast<std::size_t>(at);
+        CHECK((i == 0 || got_rows[k - 1] < got_rows[k]));
+        const auto found = expected.find(got_rows[k]);
+        REQUIRE(found != expected.end());
+        CHECK(std::equal(found->second.begin(), found->second.end(), got.begin() + at * Width));
+      }
+  });
+}
+
 template <int Width>
 void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_t rows) {
   const auto expected = merge_plainly(groups, Width);
@@ -328,6 +379,12 @@ TEST_CASE("merge: the same sums, handed out in the order of rows") {
     group.rows = {group.bags.row_bias, group.bags.row_bias + 30};
   check_merge<12>(groups, 60);
   check_merge<2>(groups_of_tables<std::int32_t>(Coefficients::none), rows_of_tables);
+}
+
+TEST_CASE("merge: sums go on in their place, in as many lists as there were batches") {
+  check_merge_onto<12>(170, 3, 900);  // more lists than a launch uploads at a time
+  check_merge_onto<2>(3, 200, 20);    // rows of more than 32 entries, and of more than 32 * 32
+  check_merge_onto<1040>(4, 20, 60);  // in panels
 }
 
 TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, float, BFloat16) {

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <random>
 
@@ -548,6 +549,85 @@ TEST_CASE(
   };
   check(std::integral_constant<int, 64>{}, 64);
   check(std::integral_constant<int, op::dynamic_width>{}, 52);
+}
+
+TEST_CASE("merge: sums go on in their place, in as many lists as there were batches") {
+  const auto check = [&]<int Width>(std::integral_constant<int, Width>, std::int64_t width,
+                                    std::int64_t rows, const std::vector<std::int64_t>& sizes,
+                                    bool weighted) {
+    CAPTURE(width);
+    CAPTURE(rows);
+    CAPTURE(weighted);
+    for (const int threads : {1, 3}) {
+      const Host host({.threads = threads});
+      std::mt19937_64 random(static_cast<std::uint64_t>(rows));
+      std::map<std::int64_t, std::vector<float>> expected;  // sums in the order of entries
+      struct List final : op::MergedRoom {
+        std::int64_t width = 0;
+        std::vector<std::int64_t> rows;
+        std::vector<float> gradients;
+        op::MergedGradients make(std::int64_t count) const override {
+          auto& list = const_cast<List&>(*this);
+          list.rows.assign(static_cast<std::size_t>(count), -1);
+          list.gradients.resize(static_cast<std::size_t>(count * width));
+          return {count, list.rows.data(), list.gradients.data()};
+        }
+      };
+      std::vector<List> lists(sizes.size());
+      std::vector<op::MergedGradients> sums;
+      for (std::size_t batch = 0; batch < sizes.size(); ++batch) {
+        // the later the batch, the more rows of its own
+        const auto first = static_cast<std::uint64_t>(rows) * batch / (2 * sizes.size());
+        std::vector<std::int64_t> ids;
+        std::vector<float> weights;
+        for (std::int64_t i = 0; i < sizes[batch]; ++i) {
+          ids.push_back(
+              static_cast<std::int64_t>(first + random() % (static_cast<std::uint64_t>(rows) / 2)));
+          weights.push_back(std::ldexp(1.0f, static_cast<int>(random() % 5) - 2));
+        }
+        const auto gradient = random_elements<float>(static_cast<std::size_t>(sizes[batch] * width),
+                                                     static_cast<unsigned>(batch));
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+          const auto [at, is_new] = expected.try_emplace(ids[i]);
+          at->second.resize(static_cast<std::size_t>(width), -0.0f);
+          for (std::size_t c = 0; c < static_cast<std::size_t>(width); ++c)
+            at->second[c] +=
+                (weighted ? weights[i] : 1.0f) * gradient[i * static_cast<std::size_t>(width) + c];
+        }
+        op::Bags<std::int64_t> bags;
+        bags.ids = ids.data();
+        bags.weights = weighted ? weights.data() : nullptr;
+        bags.bags = bags.entry_bound = std::ssize(ids);
+        const std::vector<op::GradientGroup<std::int64_t>> groups{{bags, gradient.data(), width}};
+        lists[batch].width = width;
+        op::MergedGradients merged;
+        op::run<op::Merge<std::int64_t, Width>>(
+            host, {rows, static_cast<int>(width), groups, &merged, false, &lists[batch], sums});
+        sums.push_back(merged);
+      }
+      std::size_t found = 0;
+      bool ascending = true, same = true;
+      for (const op::MergedGradients& list : sums)
+        for (std::int64_t k = 0; k < list.count; ++k, ++found) {
+          ascending = ascending && (k == 0 || list.rows[k - 1] < list.rows[k]);
+          const auto of_row = expected.find(list.rows[k]);
+          REQUIRE(of_row != expected.end());
+          same = same && std::memcmp(of_row->second.data(), list.gradients + k * width,
+                                     static_cast<std::size_t>(width) * sizeof(float)) == 0;
+        }
+      CHECK(found == expected.size());
+      CHECK(ascending);
+      CHECK(same);
+    }
+  };
+  // small batches on large lists and large ones on small lists: both ways to find sums by bisection
+  const std::vector<std::int64_t> mixed{20'000, 5, 4000, 0, 1, 9000, 30, 20'000};
+  for (const bool weighted : {false, true}) {
+    check(std::integral_constant<int, 4>{}, 4, 30'000, mixed, weighted);
+    check(std::integral_constant<int, op::dynamic_width>{}, 37, 3000, {4, 2000, 2000, 7, 100, 3000},
+          weighted);
+  }
+  check(std::integral_constant<int, 4>{}, 4, 5000, std::vector<std::int64_t>(100, 70), false);
 }
 
 TEST_CASE("a batch without ids changes nothing") {

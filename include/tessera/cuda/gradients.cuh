@@ -71,13 +71,6 @@ __global__ void __launch_bounds__(gradient_threads)
   if (factor != 1.0f) gradients[i] *= factor;
 }
 
-template <IdType Id>
-__global__ void __launch_bounds__(gradient_threads)
-    rows_as_ids(const std::int64_t* rows, const std::int64_t count, Id* ids) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * gradient_threads + threadIdx.x;
-  if (i < count) ids[i] = static_cast<Id>(rows[i]);
-}
-
 }  // namespace gpu::detail
 
 template <>
@@ -119,15 +112,6 @@ struct op::Kernel<op::AddValues, Cuda> {
     backend.launch("add_values", gpu::ceil_divide(p.count, gpu::detail::gradient_threads),
                    gpu::detail::gradient_threads, gpu::detail::add_values<>, p.to, p.values,
                    p.count);
-  }
-};
-
-template <IdType Id>
-struct op::Kernel<op::RowsAsIds<Id>, Cuda> {
-  static void run(const Cuda& backend, const typename op::RowsAsIds<Id>::Parameters& p) {
-    backend.launch("rows_as_ids", gpu::ceil_divide(p.count, gpu::detail::gradient_threads),
-                   gpu::detail::gradient_threads, gpu::detail::rows_as_ids<Id>, p.rows, p.count,
-                   p.ids);
   }
 };
 

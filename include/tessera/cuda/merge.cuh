@@ -12,7 +12,7 @@ namespace tessera::inline v0::gpu {
 // Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are:
 // entries 0..31 of the row, 32..63, ... are summed one after the other; these sums 0..31, 32..63,
 // ... likewise; and so on. Rows of up to 32 entries are summed in plain order. Sums start from -0,
-// which leaves every number as it is.
+// which leaves every number as it is, or from what the sink has of the row.
 //
 // Sorted entries are cut into windows of 32 places, one per warp; a warp sums the pieces (at most
 // 32 entries of one row) that *begin* in its window, so it reads less than 64 entries however they
@@ -65,12 +65,22 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
   return high;
 }
 
+/// What the sum of a row's first piece begins with; `place`: the row's first.
+template <class Sink>
+__device__ __forceinline__ RowPart<typename Sink::Lanes> sum_before(const Sink& sink,
+                                                                    std::uint32_t place,
+                                                                    bool begins_row, int lane) {
+  if constexpr (requires { sink.sum_before(place, lane); })
+    if (begins_row) return sink.sum_before(place, lane);
+  return zero_row<typename Sink::Lanes>(-0.0f);
+}
+
 template <class Lanes, Element G>
-__device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry<G>* entries, int count,
+__device__ __forceinline__ RowPart<Lanes> sum_entries(RowPart<Lanes> sum,
+                                                      const GradientEntry<G>* entries, int count,
                                                       bool aligned, int lane) {
   // about 64 bytes per lane
   constexpr int flight = Lanes::floats <= 4 ? 4 : Lanes::floats <= 8 ? 2 : 1;
-  RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
     for (int r = 0; r < flight; ++r)
@@ -190,14 +200,16 @@ __global__ void __launch_bounds__(merge_threads)
     }
     const WindowPiece piece = all_pieces[k];
     const std::uint32_t start = blockIdx.x * (warps * merge_window) + piece.first();
+    const auto before = [&] { return sum_before(sink, start, piece.begins_row(), row_lane); };
     if (piece.finishes_row()) {
       // before the gradients: both are on their way at once
       auto loaded = sink.load(piece.row, row_lane);
-      sink.store(piece.row, start, row_lane, loaded,
-                 sum_entries<Lanes>(entries_of(piece), piece.count(), in.aligned, row_lane));
+      sink.store(
+          piece.row, start, row_lane, loaded,
+          sum_entries<Lanes>(before(), entries_of(piece), piece.count(), in.aligned, row_lane));
     } else {
       const RowPart<Lanes> sum =
-          sum_entries<Lanes>(entries_of(piece), piece.count(), in.aligned, row_lane);
+          sum_entries<Lanes>(before(), entries_of(piece), piece.count(), in.aligned, row_lane);
       keep_float_row<Sink::width>(
           partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width, row_lane, sum);
     }

@@ -16,6 +16,7 @@ enum class ScratchSlot : std::size_t {
   windows,           ///< a number or two per window of sorted entries
   sums,              ///< partial sums of windows, or of keys
   row_marks,         ///< which sorted entries begin a row
+  sums_so_far,       ///< of rows that are merged, by sorted entry; and their lists
   parts,             ///< segments of an arena, parts of a row, for kernels
   merged_rows,       ///< of rows that are merged in memory
   merged_gradients,  ///< likewise

@@ -189,15 +189,18 @@ struct op::Kernel<op::Merge<Id, Width, G>, Cuda> {
                           static_cast<std::size_t>(room) * sizeof(std::int64_t), backend.stream()),
           "clearing rows");
     p.merged->count = room;
-    gpu::hand_out<Width>(backend, sorted, p.width, [&](const std::uint32_t* count) {
-      if (p.padded) return *p.merged;
-      std::uint32_t rows = 0;
-      backend.copy(&rows, count, sizeof(rows));
-      backend.synchronize();
-      if (p.room != nullptr) *p.merged = p.room->make(rows);
-      p.merged->count = rows;
-      return *p.merged;
-    });
+    gpu::hand_out<Width>(
+        backend, sorted, p.width,
+        [&](const std::uint32_t* count) {
+          if (p.padded) return *p.merged;
+          std::uint32_t rows = 0;
+          backend.copy(&rows, count, sizeof(rows));
+          backend.synchronize();
+          if (p.room != nullptr) *p.merged = p.room->make(rows);
+          p.merged->count = rows;
+          return *p.merged;
+        },
+        p.sums);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace tessera::inline v0 {
@@ -112,6 +113,49 @@ struct BucketRows {
       distinct += i + 1 == total || entries[i + 1].row != entries[i].row ? 1 : 0;
     }
     count = distinct;
+  }
+
+  /// Where the found rows have their sums so far, or null, into sums[count]; answers how many have
+  /// none. `lists`: as op::Merge's.
+  std::int64_t find_sums(const RowBucket& bucket, std::span<const op::MergedGradients> lists,
+                         std::int64_t width, float** sums) const {
+    std::fill_n(sums, count, nullptr);
+    const std::uint32_t* const rows_end = rows + count;
+    for (const op::MergedGradients& list : lists) {
+      const auto sum_at = [&](const std::int64_t* at) {
+        return list.gradients + (at - list.rows) * width;
+      };
+      const std::int64_t first_row = bucket.row_begin + rows[0],
+                         last_row = bucket.row_begin + rows[count - 1];
+      const std::int64_t* end = list.rows + list.count;
+      const std::int64_t* at = std::lower_bound<const std::int64_t*>(list.rows, end, first_row);
+      end = std::upper_bound(at, end, last_row);
+      constexpr std::int64_t far_more = 16;  // so that bisection is less work than a walk
+      if (end - at > far_more * count) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          const std::int64_t row = bucket.row_begin + rows[k];
+          at = std::lower_bound(at, end, row);
+          if (at == end) break;
+          if (*at == row) sums[k] = sum_at(at);
+        }
+      } else if (count > far_more * (end - at)) {
+        for (const std::uint32_t* found = rows; at != end; ++at) {
+          const auto row = static_cast<std::uint32_t>(*at - bucket.row_begin);
+          found = std::lower_bound(found, rows_end, row);
+          if (found == rows_end) break;
+          if (*found == row) sums[found - rows] = sum_at(at);
+        }
+      } else {
+        // without a branch but the last: nobody can predict which list has the lower row
+        for (std::int64_t k = 0; k < count && at != end;) {
+          const std::int64_t row = bucket.row_begin + rows[k], here = *at;
+          sums[k] = row == here ? sum_at(at) : sums[k];
+          k += row <= here ? 1 : 0;
+          at += here <= row ? 1 : 0;
+        }
+      }
+    }
+    return std::count(sums, sums + count, nullptr);
   }
 };
 

@@ -80,11 +80,4 @@ struct op::Kernel<op::AddValues, Host> {
   }
 };
 
-template <IdType Id>
-struct op::Kernel<op::RowsAsIds<Id>, Host> {
-  static void run(const Host&, const typename op::RowsAsIds<Id>::Parameters& p) {
-    for (std::int64_t i = 0; i < p.count; ++i) p.ids[i] = static_cast<Id>(p.rows[i]);
-  }
-};
-
 }  // namespace tessera::inline v0

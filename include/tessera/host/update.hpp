@@ -32,14 +32,16 @@ inline constexpr int sorted_rows_at_once = 4;
 /// at a time to f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first +
 /// k]. f calls ask(k) once for each, and that prefetch_row(row) for a row some way ahead. A row of
 /// a single entry whose coefficient is 1 is handed the bag's own gradient, if that is of floats:
-/// wide rows wait for the memory, and a copy costs them a tenth.
+/// wide rows wait for the memory, and a copy costs them a tenth. `sums`: null, or by row its sum so
+/// far, or null.
 template <int Width, Element G, class Prefetch, class F>
 [[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries,
                                                    const float* coefficients,
                                                    const GradientSources<G>& gradients,
                                                    const RowBucket& bucket, const BucketRows& found,
                                                    int width, float* buffer, std::int64_t row_bytes,
-                                                   const Prefetch& prefetch_row, const F& f) {
+                                                   const Prefetch& prefetch_row, const F& f,
+                                                   float* const* sums = nullptr) {
   const GradientSources<G> gradient_of = gradients;  // a local one: its members stay in registers
   const std::int64_t gradient_bytes =
       (Width != op::dynamic_width ? Width : width) * static_cast<std::int64_t>(sizeof(G));
@@ -52,8 +54,10 @@ template <int Width, Element G, class Prefetch, class F>
   for (std::int64_t i = 0; i < std::min(source_distance, total); ++i)
     prefetch(gradient_of(entries[i].source), gradient_bytes);
 
+  const auto goes_on = [&](std::int64_t k) { return sums != nullptr && sums[k] != nullptr; };
   const auto takes_gradient = [&](std::int64_t k) {
-    return std::is_same_v<G, float> && begins[k + 1] - begins[k] == 1 && coefficients == nullptr;
+    return std::is_same_v<G, float> && begins[k + 1] - begins[k] == 1 && coefficients == nullptr &&
+           !goes_on(k);
   };
   const auto ask_gradient = [&](std::int64_t i) __attribute__((always_inline)) {
     if (i + source_distance < total)
@@ -74,6 +78,7 @@ template <int Width, Element G, class Prefetch, class F>
       for_column_chunks<Width>(width, [&]<int C>(int column) {
         RowSum<C> sum;
         sum.start();
+        if (goes_on(k)) sum.add(sums[k] + column);
         for (std::int64_t i = begin; i < end; ++i) {
           if (column == 0) ask_gradient(i);
           const G* gradient = gradient_of(entries[i].source) + column;
@@ -337,15 +342,16 @@ struct op::Kernel<op::Merge<Id, Width, G>, Host> {
     const std::span<const RowBucket> buckets = partition.buckets();
     const int width = Width != op::dynamic_width ? Width : p.width;
     const BucketWorkers<Id, G> workers(backend, partition, width, false);
-    auto* const first = static_cast<std::int64_t*>(
-        backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
+    const Places places(backend, buckets, !p.sums.empty());
+    std::int64_t* const first = places.first;
     detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
       BucketRows found = workers[worker].sorted;
       found.sort(partition, bucket);
       found.find(partition.entry(bucket.begin), bucket);
-      first[b + 1] = found.count;
+      first[b + 1] =
+          p.sums.empty() ? found.count : found.find_sums(bucket, p.sums, width, places.sums(b));
     });
     first[0] = 0;
     for (std::size_t b = 0; b < buckets.size(); ++b) first[b + 1] += first[b];
@@ -359,19 +365,65 @@ struct op::Kernel<op::Merge<Id, Width, G>, Host> {
       found.find(entries, bucket);
       std::int64_t* rows = p.merged->rows + first[b];
       float* gradients = p.merged->gradients + first[b] * width;
-      for_merged_rows<Width, G>(
-          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width,
-          arrays.buffer, width * std::int64_t{4}, [](std::int64_t) {},
-          [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {
-            for (int k = 0; k < count; ++k) {
-              ask(k);
-              *rows++ = bucket.row_begin + found.rows[begin + k];
-              gradients = std::copy_n(merged[k], width, gradients);
-            }
-          });
+      const auto merge = [&](float* const* sums, const auto& ask_sum) {
+        for_merged_rows<Width, G>(
+            entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found,
+            width, arrays.buffer, width * std::int64_t{4}, [](std::int64_t) {},
+            [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {
+              for (int k = 0; k < count; ++k) {
+                ask(k);
+                ask_sum(begin + k);
+                if (sums != nullptr && sums[begin + k] != nullptr) {
+                  std::copy_n(merged[k], width, sums[begin + k]);
+                  continue;
+                }
+                *rows++ = bucket.row_begin + found.rows[begin + k];
+                gradients = std::copy_n(merged[k], width, gradients);
+              }
+            },
+            sums);
+      };
+      if (p.sums.empty()) return merge(nullptr, [](std::int64_t) {});
+      const std::int64_t row_bytes = width * std::int64_t{4}, ahead = prefetch_distance(row_bytes);
+      float* const* const sums = places.sums(b);
+      merge(sums, [&](std::int64_t k) {
+        if (k + ahead < found.count && sums[k + ahead] != nullptr)
+          prefetch(sums[k + ahead], row_bytes);
+      });
     });
     p.merged->count = first[buckets.size()];
   }
+
+ private:
+  /// In scratch memory: where each bucket's rows go, and, where there are sums so far, by row its
+  /// own.
+  struct Places {
+    std::int64_t* first = nullptr;  ///< by bucket
+    std::int64_t* rows_before = nullptr;
+    float** of_rows = nullptr;
+
+    Places(const Host& backend, std::span<const detail::RowBucket> buckets, bool has_sums) {
+      const auto count = has_sums ? std::ssize(buckets) : 0;
+      std::int64_t rows = 0;
+      for (std::int64_t b = 0; b < count; ++b)
+        rows += buckets[static_cast<std::size_t>(b)].capacity();
+      const auto cut = [&](detail::ScratchCutter& cutter) {
+        first = cutter.array<std::int64_t>(std::ssize(buckets) + 1);
+        rows_before = cutter.array<std::int64_t>(count);
+        of_rows = cutter.array<float*>(rows);
+        return cutter.used();
+      };
+      detail::ScratchCutter sizes(nullptr);
+      detail::ScratchCutter cutter(backend.scratch(detail::ScratchSlot::merge, cut(sizes)));
+      cut(cutter);
+      rows = 0;
+      for (std::int64_t b = 0; b < count; ++b) {
+        rows_before[b] = rows;
+        rows += buckets[static_cast<std::size_t>(b)].capacity();
+      }
+    }
+    float** sums(std::int64_t bucket) const { return of_rows + rows_before[bucket]; }
+  };
 };
 
 /// Runs of merged rows, one after the other.

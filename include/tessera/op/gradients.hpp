@@ -129,14 +129,4 @@ struct AddValues {
   };
 };
 
-/// Arena rows as ids of a batch, whose type holds them.
-template <IdType Id>
-struct RowsAsIds {
-  struct Parameters {
-    const std::int64_t* rows = nullptr;
-    std::int64_t count = 0;
-    Id* ids = nullptr;
-  };
-};
-
 }  // namespace tessera::inline v0::op

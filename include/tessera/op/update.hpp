@@ -184,7 +184,7 @@ struct MergedRoom {
 };
 
 /// The first half of Update alone: merges gradients by row, in the same order and with the same
-/// bits.
+/// bits. A row whose sum so far is given goes on from it, in its place.
 template <IdType Id, int Width, Element G = float>
 struct Merge {
   struct Parameters {
@@ -198,6 +198,9 @@ struct Merge {
     bool padded = false;
     /// null, or who gives room for as many rows as there are; not of padded results
     const MergedRoom* room = nullptr;
+    /// Sums so far, in any number of lists that have no row in common: entries of their rows are
+    /// added to them there, and `merged` has the other rows alone. Not of padded results.
+    std::span<const MergedGradients> sums{};
   };
 };
 

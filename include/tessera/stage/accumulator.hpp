@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -27,8 +26,8 @@ namespace detail {
 
 /// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
 /// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
-/// of them one after another. Memory: the distinct rows so far, with an eighth to spare at most; and
-/// while a batch is merged in, the new sums of one arena beside its old ones.
+/// of them one after another. Every batch makes a list of the rows that it is the first to have, and
+/// adds to the others where they are. Memory: the distinct rows so far.
 template <class Store, class Backend, class Comm>
 class Accumulator {
  public:
@@ -38,7 +37,9 @@ class Accumulator {
         communicator_(communicator),
         store_(store),
         updater_(updater),
-        arenas_(store.arenas().size()) {}
+        arenas_(store.arenas().size()) {
+    for (std::size_t a = 0; a < arenas_.size(); ++a) arenas_[a].meets_copies = meets_copies(a);
+  }
 
   void require_none(std::string_view call) const {
     require(batches_ == 0,
@@ -57,7 +58,6 @@ class Accumulator {
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check);
-    spare_ = {};
     step.resident.release(false);
     ++batches_;
   }
@@ -78,8 +78,11 @@ class Accumulator {
     if (batches_ == 0) return false;
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.gather(false, rates);
-    for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (trains(a)) arenas_[a].merged = updater_.merged_over_ranks(a);
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      if (!trains(a)) continue;
+      arenas_[a].merged = updater_.merged_over_ranks(a);
+      if (arenas_[a].meets_copies) join_lists(a);
+    }
     return true;
   }
 
@@ -89,23 +92,31 @@ class Accumulator {
     constexpr std::size_t at_once = std::size_t{1} << 29;
     std::int64_t* const sum = digits_.resize(backend_, op::SquareDigits{}.size()).data();
     op::SquareDigits all{};
+    std::size_t summed = 0;  // values, since the digits were carried
+    const auto carry = [&] {
+      if (std::exchange(summed, 0) == 0) return;
+      op::SquareDigits some{};
+      backend_.copy(some.data(), sum, sizeof(some));
+      backend_.synchronize();
+      for (std::size_t k = 0; k < some.size(); ++k) all[k] += some[k];
+      op::carry(all);
+    };
     const auto add = [&](std::span<const float> values) {
-      for (; !values.empty(); values = values.subspan(std::min(at_once, values.size()))) {
-        op::SquareDigits some{};
-        backend_.fill_zero(sum, sizeof(some));
-        op::run<op::AddSquares>(
-            backend_,
-            {values.data(), static_cast<std::int64_t>(std::min(at_once, values.size())), sum});
-        backend_.copy(some.data(), sum, sizeof(some));
-        backend_.synchronize();
-        for (std::size_t k = 0; k < some.size(); ++k) all[k] += some[k];
-        op::carry(all);
+      while (!values.empty()) {
+        const std::size_t count = std::min(at_once, values.size());
+        if (summed + count > at_once) carry();
+        if (summed == 0) backend_.fill_zero(sum, sizeof(op::SquareDigits));
+        op::run<op::AddSquares>(backend_, {values.data(), static_cast<std::int64_t>(count), sum});
+        summed += count;
+        values = values.subspan(count);
       }
     };
     const bool first = store_.routing().rank() == 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (first || !store_.routing().arenas()[a].replicated) add(gradients(a));
+      if (first || !store_.routing().arenas()[a].replicated)
+        for (const op::MergedGradients& list : arenas_[a].merged) add(gradients(a, list));
     if (first) add(dense);
+    carry();
     if (communicator_.size() > 1) communicator_.all_reduce(std::span<std::int64_t>(all));
     return op::norm_of(all);
   }
@@ -114,7 +125,8 @@ class Accumulator {
   std::int64_t clip(float factor, float limit, std::int64_t* clipped = nullptr) {
     std::int64_t values = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
-      values += clip(gradients(a), factor, limit, clipped);
+      for (const op::MergedGradients& list : arenas_[a].merged)
+        values += clip(gradients(a, list), factor, limit, clipped);
     return values;
   }
   std::int64_t clip(std::span<float> values, float factor, float limit,
@@ -130,12 +142,12 @@ class Accumulator {
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
           backend_, communicator_, store_.layout(), store_.routing(),
           [](const ArenaPlan& arena) { return arena.trains; });
-    std::vector<op::MergedGradients> merged;
+    std::vector<MergedLists> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
     const std::span<const float* const> means = row_squares_->run_stage(merged, {});
     std::int64_t rows = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (merged[a].count == 0) continue;
+      if (merged[a].empty()) continue;
       const ArenaPlan& plan = store_.routing().arenas()[a];
       std::vector<op::ClipRows::Segment> segments;
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
@@ -143,9 +155,14 @@ class Accumulator {
         segments.push_back({plan.segments[i].row_offset,
                             store_.layout().tables[static_cast<std::size_t>(shard.table)].width});
       }
-      op::run<op::ClipRows>(backend_, {merged[a].rows, merged[a].gradients, merged[a].count,
-                                       plan.width, means[a], limit, segments, clipped});
-      rows += merged[a].count;
+      const float* of_rows = means[a];
+      for (const op::MergedGradients& list : merged[a]) {
+        if (list.count == 0) continue;
+        op::run<op::ClipRows>(backend_, {list.rows, list.gradients, list.count, plan.width, of_rows,
+                                         limit, segments, clipped});
+        of_rows += list.count;
+        rows += list.count;
+      }
     }
     return rows;
   }
@@ -164,82 +181,99 @@ class Accumulator {
   }
 
   void clear() {
-    for (PerArena& arena : arenas_) arena.merged = {};
+    for (PerArena& arena : arenas_) arena.merged.clear();
     batches_ = 0;
   }
 
  private:
-  /// Rows and their gradients.
+  /// Memory of a list.
   struct Sums {
     Buffer<std::int64_t, Backend> rows;
     Buffer<float, Backend> gradients;
   };
   struct PerArena {
-    op::MergedGradients merged;
-    Sums sums;
+    MergedLists merged;      // by batch: as other ranks have those of the same tables
+    std::vector<Sums> sums;  // likewise; what is more is of earlier steps
+    bool meets_copies = false;
   };
 
-  /// Room that is no larger than it must be, of what an arena had before where that fits.
+  /// Room for a list, of what an earlier step had there where that is hardly larger.
   class Room final : public op::MergedRoom {
    public:
-    Room(const Backend& backend, Sums& spare, int width)
-        : backend_(backend), spare_(spare), width_(static_cast<std::size_t>(width)) {}
+    Room(const Backend& backend, Sums& sums, int width)
+        : backend_(backend), sums_(sums), width_(static_cast<std::size_t>(width)) {}
     op::MergedGradients make(std::int64_t count) const override {
       const auto rows = static_cast<std::size_t>(count);
-      return {count, fit(spare_.rows, rows), fit(spare_.gradients, rows * width_)};
+      return {count, fit(sums_.rows, rows), fit(sums_.gradients, rows * width_)};
     }
 
    private:
     template <class T>
     T* fit(Buffer<T, Backend>& buffer, std::size_t count) const {
-      if (buffer.capacity() < count || buffer.capacity() - count > count / 8) buffer = {};
+      if (buffer.capacity() < count || buffer.capacity() - count > count / 32) {
+        Buffer<T, Backend> none;
+        std::swap(buffer, none);
+      }
       return buffer.resize(backend_, count).data();
     }
     const Backend& backend_;
-    Sums& spare_;
+    Sums& sums_;
     std::size_t width_;
   };
 
   bool trains(std::size_t a) const { return store_.routing().arenas()[a].trains; }
 
-  std::span<float> gradients(std::size_t a) const {
-    const op::MergedGradients& merged = arenas_[a].merged;
-    return {merged.gradients, static_cast<std::size_t>(merged.count * store_.arenas()[a].width())};
+  std::span<float> gradients(std::size_t a, const op::MergedGradients& list) const {
+    return {list.gradients, static_cast<std::size_t>(list.count * store_.arenas()[a].width())};
   }
 
   /// `check`: throws where there are too many, and does no more.
   template <IdType Id>
   void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check) {
+    if (check) return op::require_countable<Backend, Id, float>(added);
     PerArena& arena = arenas_[a];
-    const std::int64_t arena_rows = store_.routing().arenas()[a].rows;
+    if (arena.sums.size() == arena.merged.size()) arena.sums.emplace_back();
+    arena.merged.reserve(arena.merged.size() + 1);  // nothing throws once sums have changed
+    arena.merged.push_back(merge(a, added, arena.sums[arena.merged.size()], arena.merged));
+  }
+
+  template <IdType Id>
+  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+                            Sums& into, std::span<const op::MergedGradients> so_far) {
     const int width = store_.arenas()[a].width();
-    std::vector<op::GradientGroup<Id>> groups;
-    if (arena.merged.count != 0) {
-      require(
-          arena_rows - 1 <= std::numeric_limits<Id>::max(),
-          "accumulate: {} rows of width {} on one rank, which ids of {} bits do not count; give "
-          "ids of 64 bits",
-          arena_rows, width, 8 * sizeof(Id));
-      Id* const ids = reinterpret_cast<Id*>(
-          ids_.resize(backend_, static_cast<std::size_t>(arena.merged.count)).data());
-      if (!check)
-        op::run<op::RowsAsIds<Id>>(backend_, {arena.merged.rows, arena.merged.count, ids});
-      op::Bags<Id> bags;
-      bags.ids = ids;
-      bags.bags = bags.entry_bound = arena.merged.count;
-      groups.push_back({bags, arena.merged.gradients, width});
-    }
-    groups.insert(groups.end(), added.begin(), added.end());
-    if (check) return op::require_countable<Backend, Id, float>(groups);
-    const bool first = arena.merged.count == 0;
-    const Room room(backend_, first ? arena.sums : spare_, width);
+    const Room room(backend_, into, width);
     op::MergedGradients merged;
     Store::with_width(width, [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<Id, Width>>(backend_, {arena_rows, width, groups, &merged, false, &room});
+      op::run<op::Merge<Id, Width>>(backend_, {store_.routing().arenas()[a].rows, width, groups,
+                                               &merged, false, &room, so_far});
     });
-    if (merged.count == 0) return;
-    arena.merged = merged;
-    if (!first) std::swap(arena.sums, spare_);
+    return merged;
+  }
+
+  /// Whether some columns of an arena's tables lie on one rank, as its own do, and others are
+  /// copied to all. The copies' gradients are one list, merged over ranks.
+  bool meets_copies(std::size_t a) const {
+    const ArenaPlan& plan = store_.routing().arenas()[a];
+    const std::vector<Shard>& shards = store_.layout().shards;
+    return plan.trains && !plan.replicated && communicator_.size() > 1 &&
+           std::any_of(plan.shards.begin(), plan.shards.end(), [&](int own) {
+             const int table = shards[static_cast<std::size_t>(own)].table;
+             return std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
+               return shard.table == table && shard.rank == every_rank;
+             });
+           });
+  }
+
+  /// All lists of an arena as one, which the shards that it exchanges mean squares with have, too.
+  void join_lists(std::size_t a) {
+    PerArena& arena = arenas_[a];
+    if (arena.merged.size() < 2) return;
+    Sums joined;
+    const op::MergedGradients one = merge<std::int64_t>(
+        a, updater_.groups_of(arena.merged, store_.arenas()[a].width()), joined, {});
+    arena.sums.clear();
+    arena.sums.push_back(std::move(joined));
+    arena.merged.assign(1, one);
   }
 
   const Backend& backend_;
@@ -247,8 +281,6 @@ class Accumulator {
   const Store& store_;
   Updater<Store, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
-  Sums spare_;                         // what the arena had that was merged last, during `add`
-  Buffer<std::int64_t, Backend> ids_;  // of rows so far, for one arena at a time
   Buffer<std::int64_t, Backend> digits_;
   std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;

@@ -20,10 +20,14 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
+/// Merged gradients of an arena, in lists that have no row in common.
+using MergedLists = std::vector<op::MergedGradients>;
+
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
 /// columns) in one all-to-all, and each puts the same number together, bit for bit that of an uncut
-/// table. The shards saw the same ids, so they know each other's rows without asking.
+/// table. The shards saw the same ids, so they know each other's rows without asking; where an arena
+/// has its rows in several lists, those of other shards of its tables have the same rows in each.
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
@@ -48,16 +52,18 @@ class MeanSquareExchange {
   }
 
   /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square
-  /// per merged row; valid until the next call. Collective. `most_entries`: so many of each table
+  /// per merged row, one list after another; valid until the next call. Collective. `most_entries`: so many of each table
   /// at most, of all ranks, where messages have room for as many rows; else none, and the host
   /// waits to know how many there are.
-  std::span<const float* const> run_stage(std::span<const op::MergedGradients> merged,
+  std::span<const float* const> run_stage(std::span<const MergedLists> merged,
                                           std::span<const std::int64_t> most_entries) {
+    list_pairs(sends_, merged, sent_);
+    list_pairs(receives_, merged, received_);
     find_rows(merged, most_entries);
     const std::size_t out =
-        place(sends_, counts_out_, [](const Pair& pair) { return pair.own_shard; });
+        place(sent_, counts_out_, [](const Pair& pair) { return pair.own_shard; });
     const std::size_t in =
-        place(receives_, counts_in_, [](const Pair& pair) { return pair.other_shard; });
+        place(received_, counts_in_, [](const Pair& pair) { return pair.other_shard; });
     send_.resize(backend_, out);
     receive_.resize(backend_, in);
     // room that is left over travels, too
@@ -85,6 +91,7 @@ class MeanSquareExchange {
     int own_shard, other_shard;
     std::size_t arena, segment;
     std::int64_t row_begin, row_end;  // arena rows of the common part
+    std::size_t list = 0;             // of the arena's
     std::size_t at = 0;               // first float in the message
     Rows rows{};
   };
@@ -126,17 +133,29 @@ class MeanSquareExchange {
     pairs.push_back(pair);
   }
 
-  /// Merged rows of every pair and of every segment of cut arenas.
-  void find_rows(std::span<const op::MergedGradients> merged,
-                 std::span<const std::int64_t> most_entries) {
+  /// Every pair once for each list of its arena.
+  static void list_pairs(const std::vector<Pair>& pairs, std::span<const MergedLists> merged,
+                         std::vector<Pair>& listed) {
+    listed.clear();
+    for (const Pair& pair : pairs)
+      for (std::size_t list = 0; list < merged[pair.arena].size(); ++list) {
+        listed.push_back(pair);
+        listed.back().list = list;
+      }
+  }
+
+  /// Merged rows of every pair and of every segment of cut arenas, in each list.
+  void find_rows(std::span<const MergedLists> merged, std::span<const std::int64_t> most_entries) {
     searches_.clear();
-    const auto search = [&](std::size_t arena, std::int64_t begin, std::int64_t end) {
-      searches_.push_back({merged[arena].rows, merged[arena].count, begin, end});
+    const auto search = [&](const op::MergedGradients& list, std::int64_t begin, std::int64_t end) {
+      searches_.push_back({list.rows, list.count, begin, end});
     };
-    for (const Pair& pair : sends_) search(pair.arena, pair.row_begin, pair.row_end);
-    for (const Pair& pair : receives_) search(pair.arena, pair.row_begin, pair.row_end);
+    for (const auto* pairs : {&sent_, &received_})
+      for (const Pair& pair : *pairs)
+        search(merged[pair.arena][pair.list], pair.row_begin, pair.row_end);
     for_each_segment([&](std::size_t arena, std::size_t, const op::ArenaSegment& rows) {
-      search(arena, rows.row_offset, rows.row_offset + rows.rows);
+      for (const op::MergedGradients& list : merged[arena])
+        search(list, rows.row_offset, rows.row_offset + rows.rows);
     });
     if (searches_.empty()) return;
     const op::PlaceRange* which = found_.resize(backend_, searches_.size()).data();
@@ -156,11 +175,12 @@ class MeanSquareExchange {
                                   : std::min(pair.row_end - pair.row_begin,
                                              most_entries[layout_.shards[pair.own_shard].table]);
     };
-    for (Pair& pair : sends_) pair.rows = answer(most(pair));
-    for (Pair& pair : receives_) pair.rows = answer(most(pair));
+    for (Pair& pair : sent_) pair.rows = answer(most(pair));
+    for (Pair& pair : received_) pair.rows = answer(most(pair));
     segment_rows_.clear();
     for_each_segment([&](std::size_t arena, std::size_t, const op::ArenaSegment& rows) {
-      segment_rows_.push_back(answer(std::min(rows.rows, merged[arena].count)));
+      for (const op::MergedGradients& list : merged[arena])
+        segment_rows_.push_back(answer(std::min(rows.rows, list.count)));
     });
   }
 
@@ -183,37 +203,43 @@ class MeanSquareExchange {
     return places.end();
   }
 
-  void write(std::span<const op::MergedGradients> merged) {
+  void write(std::span<const MergedLists> merged) {
     writes_.clear();
-    for (const Pair& pair : sends_)
+    for (const Pair& pair : sent_)
       if (pair.rows.room != 0)
-        writes_.push_back({merged[pair.arena].gradients, pair.rows.which, pair.rows.room,
+        writes_.push_back({merged[pair.arena][pair.list].gradients, pair.rows.which, pair.rows.room,
                            columns(pair.own_shard), send_.data() + pair.at});
     if (!writes_.empty()) op::run<op::WriteMeanSquares>(backend_, {writes_});
   }
 
-  std::span<const float* const> combine(std::span<const op::MergedGradients> merged) {
+  std::span<const float* const> combine(std::span<const MergedLists> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
-      if (takes_part_[a]) total += static_cast<std::size_t>(merged[a].count);
+      if (takes_part_[a])
+        for (const op::MergedGradients& list : merged[a])
+          total += static_cast<std::size_t>(list.count);
     float* next = result_.resize(backend_, total).data();
     results_.assign(merged.size(), nullptr);
     parts_.clear();
     jobs_.clear();
     parts_end_.clear();
     std::size_t segment = 0, arena = merged.size();
-    float* means = nullptr;
+    float* means_begin = nullptr;  // of the arena
     for_each_segment([&](std::size_t a, std::size_t i, const op::ArenaSegment& rows) {
       if (a != arena) {
         arena = a;
-        results_[a] = means = next;
-        next += merged[a].count;
+        results_[a] = means_begin = next;
+        for (const op::MergedGradients& list : merged[a]) next += list.count;
       }
-      const Rows found = segment_rows_[segment++];
-      if (found.room == 0) return;
-      add_parts(a, i, rows);
-      parts_end_.push_back(parts_.size());
-      jobs_.push_back({merged[a].rows, merged[a].gradients, found.which, found.room, {}, means});
+      float* means = means_begin;
+      for (std::size_t l = 0; l < merged[a].size(); means += merged[a][l++].count) {
+        const Rows found = segment_rows_[segment++];
+        if (found.room == 0) continue;
+        add_parts(a, i, rows, l);
+        parts_end_.push_back(parts_.size());
+        jobs_.push_back(
+            {merged[a][l].rows, merged[a][l].gradients, found.which, found.room, {}, means});
+      }
     });
     for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
       jobs_[j].parts = std::span<const op::CombineMeanSquares::Part>(parts_).subspan(
@@ -224,13 +250,15 @@ class MeanSquareExchange {
 
   /// What is known of the rows of a segment: this shard's own part, and the others' from the
   /// message, by columns.
-  void add_parts(std::size_t arena, std::size_t segment, const op::ArenaSegment& rows) {
+  void add_parts(std::size_t arena, std::size_t segment, const op::ArenaSegment& rows,
+                 std::size_t list) {
     const int own = routing_.arenas()[arena].shards[segment];
     const std::ptrdiff_t first = std::ssize(parts_);
     parts_.push_back(
         {rows.row_offset, rows.row_offset + rows.rows, nullptr, nullptr, columns(own)});
-    for (const Pair& pair : receives_)
-      if (pair.arena == arena && pair.segment == segment && pair.rows.room != 0)
+    for (const Pair& pair : received_)
+      if (pair.arena == arena && pair.segment == segment && pair.list == list &&
+          pair.rows.room != 0)
         parts_.push_back({pair.row_begin, pair.row_end, pair.rows.which, receive_.data() + pair.at,
                           columns(pair.other_shard)});
     std::sort(parts_.begin() + first, parts_.end(), [](const auto& x, const auto& y) {
@@ -244,11 +272,12 @@ class MeanSquareExchange {
   const RankLayout& routing_;
   std::vector<bool> takes_part_;  // by arena
   std::vector<Pair> sends_, receives_;
+  std::vector<Pair> sent_, received_;  // the same by list
   std::vector<std::size_t> counts_out_, counts_in_;
   std::vector<op::FindRows::Job> searches_;
   Buffer<op::PlaceRange, Backend> found_;  // by search
   std::vector<op::PlaceRange> counted_;    // the same for the host, where it must know
-  std::vector<Rows> segment_rows_;
+  std::vector<Rows> segment_rows_;         // by list, too
   std::vector<op::WriteMeanSquares::Job> writes_;
   std::vector<op::CombineMeanSquares::Job> jobs_;
   std::vector<op::CombineMeanSquares::Part> parts_;  // of all jobs, one after the other

@@ -101,10 +101,10 @@ class Updater {
   template <IdType Id, Element G>
   void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
                  bool fixed_sizes) {
-    merged_[a] = merge(a, groups, fixed_sizes);
+    merged_[a].assign(1, merge(a, groups, fixed_sizes));
   }
   /// The same where they are merged already.
-  void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
+  void take(std::size_t a, const MergedLists& merged) { merged_[a] = merged; }
 
   /// After all shared arenas have merged their own: those of replicated arenas get all ranks'
   /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
@@ -120,7 +120,7 @@ class Updater {
     if constexpr (splits)
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
-          merged_[a] = merge_replicas(a, !most_entries.empty());
+          merged_[a].assign(1, merge_replicas(a, !most_entries.empty()));
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!shared(a) || store_.cache(a) == nullptr) continue;
       if (routing_.arenas()[a].columns_split)
@@ -179,29 +179,35 @@ class Updater {
   // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
   // replicated, in place of `gather` and `apply` ----
 
-  static std::vector<op::Bags<std::int64_t>> rows_of(const op::MergedGradients& merged) {
-    if (merged.count == 0) return {};
+  static op::Bags<std::int64_t> rows_of(const op::MergedGradients& list) {
     op::Bags<std::int64_t> bags;
-    bags.ids = merged.rows;
-    bags.bags = bags.entry_bound = merged.count;
-    return {bags};
+    bags.ids = list.rows;
+    bags.bags = bags.entry_bound = list.count;
+    return bags;
   }
-  static std::vector<op::GradientGroup<std::int64_t>> group_of(const op::MergedGradients& merged,
-                                                               std::int64_t width) {
+  static std::vector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
+    std::vector<op::Bags<std::int64_t>> rows;
+    for (const op::MergedGradients& list : merged)
+      if (list.count != 0) rows.push_back(rows_of(list));
+    return rows;
+  }
+  static std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
+                                                                std::int64_t width) {
     std::vector<op::GradientGroup<std::int64_t>> groups;
-    for (const op::Bags<std::int64_t>& bags : rows_of(merged))
-      groups.push_back({bags, merged.gradients, width});
+    for (const op::MergedGradients& list : merged)
+      if (list.count != 0) groups.push_back({rows_of(list), list.gradients, width});
     return groups;
   }
 
   /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
-  op::MergedGradients merged_over_ranks(std::size_t a) {
-    return Store::copies && routing_.arenas()[a].replicated ? merge_replicas(a, false) : merged_[a];
+  MergedLists merged_over_ranks(std::size_t a) {
+    if (Store::copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
+    return merged_[a];
   }
 
   /// After `exchange`.
   void apply_merged(std::size_t a, const Now& now) {
-    const auto groups = group_of(merged_[a], arenas_[a].width());
+    const auto groups = groups_of(merged_[a], arenas_[a].width());
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
@@ -268,10 +274,14 @@ class Updater {
         groups[i].bags = held_[a].placed(i, groups[i].bags);
     return groups;
   }
-  op::MergedGradients placed(std::size_t a, op::MergedGradients merged) const {
-    if (store_.cache(a) != nullptr && merged.count != 0)
-      merged.rows = const_cast<std::int64_t*>(held_[a].placed(0, rows_of(merged)[0]).ids);
-    return merged;
+  const MergedLists& placed(std::size_t a, const MergedLists& merged) {
+    if (store_.cache(a) == nullptr) return merged;
+    placed_ = merged;
+    std::size_t i = 0;
+    for (op::MergedGradients& list : placed_)
+      if (list.count != 0)
+        list.rows = const_cast<std::int64_t*>(held_[a].placed(i++, rows_of(list)).ids);
+    return placed_;
   }
 
   /// What a rank tells before its merged gradients of a replicated arena.
@@ -283,19 +293,20 @@ class Updater {
   /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
   /// the exchange of mean squares takes.
   struct Measured {
-    std::vector<op::MergedGradients> rows;  // by arena
+    std::vector<MergedLists> rows;  // by arena
     std::vector<Buffer<float, Backend>> values;
 
-    float* resize(const Backend& backend, const op::MergedGradients& merged, std::size_t a,
-                  std::size_t arenas, int width) {
+    void resize(const Backend& backend, const MergedLists& merged, std::size_t a,
+                std::size_t arenas, int width) {
       rows.resize(arenas);
       values.resize(arenas);
       rows[a] = merged;
-      rows[a].gradients = values[a]
-                              .resize(backend, static_cast<std::size_t>(merged.count) *
-                                                   static_cast<std::size_t>(width))
-                              .data();
-      return rows[a].gradients;
+      const auto floats = static_cast<std::size_t>(count_of(merged) * width);
+      float* at = values[a].resize(backend, floats).data();
+      for (op::MergedGradients& list : rows[a]) {
+        list.gradients = at;
+        at += list.count * width;
+      }
     }
   };
 
@@ -303,17 +314,22 @@ class Updater {
     weights_.rows.resize(arenas_.size());
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!routing_.arenas()[a].columns_split) continue;
-      const auto room = [&](Measured& to) {
-        return to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
+      const auto make_room = [&](Measured& to) {
+        to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
       };
       Store::with_group(routing_.arenas()[a].group, [&](auto group) {
         using Measuring = O<group()>;
         if constexpr (op::measures_rows<Measuring>) {
           constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
-          op::run<op::Measure<std::decay_t<T<group()>>, std::decay_t<Measuring>>>(
-              backend_, {store_.template state<group()>(a, now.number),
-                         std::get<group()>(now.functors), placed(a, merged_[a]),
-                         updates ? room(measured_) : nullptr, weights ? room(weights_) : nullptr});
+          if constexpr (updates) make_room(measured_);
+          if constexpr (weights) make_room(weights_);
+          const MergedLists& lists = placed(a, merged_[a]);
+          for (std::size_t l = 0; l < lists.size(); ++l)
+            op::run<op::Measure<std::decay_t<T<group()>>, std::decay_t<Measuring>>>(
+                backend_,
+                {store_.template state<group()>(a, now.number), std::get<group()>(now.functors),
+                 lists[l], updates ? measured_.rows[a][l].gradients : nullptr,
+                 weights ? weights_.rows[a][l].gradients : nullptr});
           if constexpr (updates) squares_of_[a] = measured_.rows[a];
         }
       });
@@ -322,11 +338,20 @@ class Updater {
 
   template <int I, int Width>
   void apply_split(std::size_t a, const Now& now) {
-    split_rows_ += merged_[a].count;
-    op::run<op::Apply<std::decay_t<T<I>>, Width, std::decay_t<O<I>>>>(
-        backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), placed(a, merged_[a]), row_mean_squares_[a],
-                   MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] : nullptr});
+    std::int64_t before = 0;
+    for (const op::MergedGradients& list : placed(a, merged_[a])) {
+      op::run<op::Apply<std::decay_t<T<I>>, Width, std::decay_t<O<I>>>>(
+          backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
+                     std::get<I>(now.functors), list, row_mean_squares_[a] + before,
+                     MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] + before : nullptr});
+      before += list.count;
+    }
+    split_rows_ += before;
+  }
+
+  static std::int64_t count_of(const MergedLists& merged, std::int64_t rows = 0) {
+    for (const op::MergedGradients& list : merged) rows += list.count;
+    return rows;
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
@@ -409,7 +434,7 @@ class Updater {
                       arenas = replicated_.size();
     const int own = routing_.rank();
     told_.clear();
-    for (const std::size_t a : replicated_) told_.push_back({merged_[a].count, rates});
+    for (const std::size_t a : replicated_) told_.push_back({count_of(merged_[a]), rates});
     gathered_.clear();
     for (std::size_t r = 0; r < ranks; ++r)
       gathered_.insert(gathered_.end(), told_.begin(), told_.end());
@@ -451,19 +476,23 @@ class Updater {
 
   /// This rank's rows and gradients of all replicated arenas, one arena after another.
   op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
-    if (sends_merged()) return merged_[replicated_[0]];
+    if (sends_merged() && merged_[replicated_[0]].size() == 1) return merged_[replicated_[0]][0];
     const op::MergedGradients packed{static_cast<std::int64_t>(rows),
                                      own_rows_.resize(backend_, rows).data(),
                                      own_gradients_.resize(backend_, floats).data()};
     op::MergedGradients at = packed;
     for (const std::size_t a : replicated_) {
-      const auto count = static_cast<std::size_t>(merged_[a].count);
       const std::size_t width = static_cast<std::size_t>(arenas_[a].width());
-      if (count == 0) continue;
-      backend_.copy(at.rows, merged_[a].rows, count * sizeof(std::int64_t));
-      backend_.copy(at.gradients, merged_[a].gradients, count * width * sizeof(float));
-      at.rows += count;
-      at.gradients += block_floats(a, merged_[a].count);
+      float* gradients = at.gradients;
+      for (const op::MergedGradients& list : merged_[a]) {
+        const auto count = static_cast<std::size_t>(list.count);
+        if (count == 0) continue;
+        backend_.copy(at.rows, list.rows, count * sizeof(std::int64_t));
+        backend_.copy(gradients, list.gradients, count * width * sizeof(float));
+        at.rows += count;
+        gradients += count * width;
+      }
+      at.gradients += block_floats(a, count_of(merged_[a]));
     }
     return packed;
   }
@@ -476,8 +505,9 @@ class Updater {
   const std::vector<Arena<Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
-  std::vector<op::MergedGradients> merged_;      // by arena, as what follows
-  std::vector<op::MergedGradients> squares_of_;  // what mean squares are taken of
+  std::vector<MergedLists> merged_;      // by arena, as what follows
+  std::vector<MergedLists> squares_of_;  // what mean squares are taken of
+  MergedLists placed_;
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
