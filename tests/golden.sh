@@ -6,6 +6,7 @@
 # there. A case is a model configuration, so programs are generated and compiled for them. Closes with "N passed, N failed".
 #
 # usage: bash tests/golden.sh DIRECTORY [RANKS...]      default ranks: 1 2 3 4 8
+# GOLDEN_OPTIMIZATION in the environment is the compiler's option, -O1 by default.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 if [ $# -lt 1 ] || [ ! -d "$1" ]; then
@@ -25,7 +26,8 @@ mkdir -p "$build"
 python3 "$root/tests/golden/generate.py" "$cases" "$build/sources"
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-if ! { cmake -S "$root/tests/golden" -B "$build/cmake" -G Ninja "-DGOLDEN_SOURCES=$build/sources" "${launcher[@]}" &&
+if ! { cmake -S "$root/tests/golden" -B "$build/cmake" -G Ninja "-DGOLDEN_SOURCES=$build/sources" \
+         "-DGOLDEN_OPTIMIZATION=${GOLDEN_OPTIMIZATION:--O1}" "${launcher[@]}" &&
        cmake --build "$build/cmake"; } >"$log" 2>&1; then
   grep -E 'error|Error' "$log" | cut -c 1-300 | head -n 20 >&2 || true
   echo "golden.sh: the cases did not compile; the whole log is $log" >&2

@@ -97,8 +97,7 @@ stage_golden() {
     return
   fi
   check "golden: configure" configure release
-  # Programs of many collections that run for seconds: clang compiles them in half of g++'s time.
-  CXX=clang++ run_tests release -L golden --verbose
+  run_tests release -L golden --verbose
 }
 
 stage_asan() {
