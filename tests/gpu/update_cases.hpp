@@ -289,6 +289,15 @@ TEST_CASE("update: entries behind a group's bound have no gradient") {
 
 namespace {
 
+/// Room for merged gradients of at most so many rows.
+struct MergedOnGpu {
+  OnGpu<std::int64_t> rows;
+  OnGpu<float> gradients;
+  MergedOnGpu(const Cuda& backend, std::int64_t count, std::int64_t width)
+      : rows(backend, std::vector<std::int64_t>(static_cast<std::size_t>(count))),
+        gradients(backend, std::vector<float>(static_cast<std::size_t>(count * width))) {}
+};
+
 /// `batches` one after another, each onto the sums so far, of which more and more lists come. Whole
 /// numbers: their sums are the same in any order.
 template <int Width>
@@ -304,10 +313,7 @@ void check_merge_onto(int batches, std::int64_t bags, std::int64_t rows) {
   const auto expected = merge_plainly(groups, Width);
   in_every_order([&] {
     const Cuda backend;
-    const OnGpu<std::int64_t> merged_rows(
-        backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
-    const OnGpu<float> gradients(backend,
-                                 std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    const MergedOnGpu on_gpu(backend, rows, Width);
     std::vector<op::MergedGradients> sums;
     std::int64_t count = 0;
     for (const HostGroup<std::int32_t>& group : groups) {
@@ -318,7 +324,7 @@ void check_merge_onto(int batches, std::int64_t bags, std::int64_t rows) {
           return {n, at.rows, at.gradients};
         }
       } room;
-      room.at = {0, merged_rows.data() + count, gradients.data() + count * Width};
+      room.at = {0, on_gpu.rows.data() + count, on_gpu.gradients.data() + count * Width};
       op::MergedGradients merged;
       op::run<op::Merge<std::int32_t, Width>>(
           backend, {rows, Width, sources.views(), &merged, false, &room, sums});
@@ -326,8 +332,8 @@ void check_merge_onto(int batches, std::int64_t bags, std::int64_t rows) {
       sums.push_back(merged);
     }
     REQUIRE(count == std::ssize(expected));
-    const std::vector<std::int64_t> got_rows = merged_rows.read();
-    const std::vector<float> got = gradients.read();
+    const std::vector<std::int64_t> got_rows = on_gpu.rows.read();
+    const std::vector<float> got = on_gpu.gradients.read();
     std::int64_t at = 0;
     for (const op::MergedGradients& list : sums)
       for (std::int64_t i = 0; i < list.count; ++i, ++at) {
@@ -345,12 +351,9 @@ void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_
   const auto expected = merge_plainly(groups, Width);
   in_every_order([&] {
     const Cuda backend;
-    const OnGpu<std::int64_t> merged_rows(
-        backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
-    const OnGpu<float> gradients(backend,
-                                 std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    const MergedOnGpu on_gpu(backend, rows, Width);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    op::MergedGradients merged{-1, merged_rows.data(), gradients.data()};
+    op::MergedGradients merged{-1, on_gpu.rows.data(), on_gpu.gradients.data()};
     op::run<op::Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
     REQUIRE(merged.count == std::ssize(expected));
     std::vector<std::int64_t> expected_rows;
@@ -359,8 +362,8 @@ void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_
       expected_rows.push_back(row);
       expected_gradients.insert(expected_gradients.end(), gradient.begin(), gradient.end());
     }
-    std::vector<std::int64_t> got_rows = merged_rows.read();
-    std::vector<float> got = gradients.read();
+    std::vector<std::int64_t> got_rows = on_gpu.rows.read();
+    std::vector<float> got = on_gpu.gradients.read();
     got_rows.resize(expected_rows.size());
     got.resize(expected_gradients.size());
     CHECK((got_rows == expected_rows));

@@ -26,6 +26,15 @@ template <class T>
 concept Element =
     std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
 
+namespace detail {
+
+template <Element T>
+constexpr const char* element_name() {
+  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
+}
+
+}  // namespace detail
+
 TESSERA_HOST_DEVICE constexpr float to_float(float x) { return x; }
 
 TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) {

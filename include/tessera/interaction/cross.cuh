@@ -23,7 +23,8 @@ namespace tessera::inline v0 {
 /// same parameters in the same order and with the same first values. What is not a product is one
 /// kernel per layer and direction. One object serves one caller at a time.
 template <>
-class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
+class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
+                                       public detail::CrossEnds<CrossInteraction<Linear<Cuda>>> {
  public:
   CrossInteraction(const Cuda& backend, std::int64_t width, CrossOptions options = {})
       : detail::CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
@@ -65,33 +66,8 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers {
   /// As Mlp's. Products read the parameters in their place, so nothing is kept.
   void keep_weights(bool = true) {}
 
-  /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
-  /// which must stay as it is until backward. y may not overlap x.
-  void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
-  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
-  /// in float, products included, and each element of y is rounded once, to nearest even: numbers
-  /// agree with Host's as far as floats do, and differ by one step of 16 bits where a float lies on
-  /// the border of two. One kernel widens x for the products; the others read it as it is.
-  template <class X, class Y>
-    requires detail::narrow_ends<X, Y>
-  void forward(MatrixView<X> x, MatrixView<Y> y) {
-    if constexpr (detail::explain_cross_ends<X, Y>())
-      forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
-  }
-
-  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
-  /// overlap dy or x.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx) { backward_any(dy, dx); }
-  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
-  /// dy in any type. dx is summed in float and each element rounded once.
-  template <class Dy, class Dx>
-    requires detail::narrow_ends<Dy, Dx>
-  void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {
-    if constexpr (detail::explain_cross_ends<Dy, Dx>())
-      backward_any(MatrixView<const std::remove_const_t<Dy>>(dy), dx);
-  }
-
  private:
+  friend detail::CrossEnds<CrossInteraction>;
   using Floats = Buffer<float, Cuda>;
 
   template <Element X, Element Y>

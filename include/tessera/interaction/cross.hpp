@@ -24,7 +24,8 @@ namespace tessera::inline v0 {
 /// dx). Parameters per layer: V, then U, then b. `CrossInteraction<Linear<Cuda>>` is in
 /// interaction/cross.cuh.
 template <class LinearLayer>
-class CrossInteraction : public detail::CrossLayers {
+class CrossInteraction : public detail::CrossLayers,
+                         public detail::CrossEnds<CrossInteraction<LinearLayer>> {
   using LinearOptions = typename LinearLayer::Options;
 
  public:
@@ -71,32 +72,9 @@ class CrossInteraction : public detail::CrossLayers {
     }
   }
 
-  /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward.
-  /// y may not overlap x.
-  void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
-  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
-  /// in float, and each element of y is rounded once, to nearest even: the float y of the widened x,
-  /// rounded.
-  template <class X, class Y>
-    requires detail::narrow_ends<X, Y>
-  void forward(MatrixView<X> x, MatrixView<Y> y) {
-    if constexpr (detail::explain_cross_ends<X, Y>())
-      forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
-  }
-
-  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not
-  /// overlap dy or x.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx) { backward_any(dy, dx); }
-  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
-  /// dy in any type. dx is summed in float and each element rounded once.
-  template <class Dy, class Dx>
-    requires detail::narrow_ends<Dy, Dx>
-  void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {
-    if constexpr (detail::explain_cross_ends<Dy, Dx>())
-      backward_any(MatrixView<const std::remove_const_t<Dy>>(dy), dx);
-  }
-
  private:
+  friend detail::CrossEnds<CrossInteraction>;
+
   template <Element X, Element Y>
   void forward_any(MatrixView<const X> x, MatrixView<Y> y) {
     check("input", x, x.rows);

@@ -38,11 +38,6 @@ consteval bool explain_cross_ends() {
   return Element<std::remove_const_t<From>> && Element<To>;
 }
 
-template <Element T>
-constexpr const char* cross_element() {
-  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
-}
-
 /// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend:
 /// sizes, the order of their parameters (V_0 [rank, width], U_0 [width, rank], b_0 [width], V_1,
 /// ...; with rank 0 U_l is [width, width] and there is no V_l), and the shapes that forward and
@@ -82,22 +77,59 @@ class CrossLayers {
   /// forward has read an x of T.
   template <Element T>
   void remember_input() {
-    input_ = cross_element<T>();
+    input_ = element_name<T>();
   }
   /// Its gradient has T, too.
   template <Element T>
   void check_input_gradient() const {
-    require(input_ == std::string_view(cross_element<T>()),
+    require(input_ == std::string_view(element_name<T>()),
             "CrossInteraction: the last forward read an input of {}, its gradient is to be {}; "
             "give one of the same type",
-            input_, cross_element<T>());
+            input_, element_name<T>());
   }
 
  private:
   std::int64_t width_;
   int layers_;
   std::int64_t rank_;
-  std::string_view input_ = cross_element<float>();
+  std::string_view input_ = element_name<float>();
+};
+
+/// The two directions for every type of their ends. `Layers`, derived from this, has forward_any(x, y)
+/// and backward_any(dy, dx).
+template <class Layers>
+class CrossEnds {
+ public:
+  /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
+  /// which must stay as it is until backward. y may not overlap x.
+  void forward(MatrixView<const float> x, MatrixView<float> y) { derived().forward_any(x, y); }
+  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
+  /// in float, and each element of y is rounded once, to nearest even. On Host that is the float y of
+  /// the widened x, rounded; on Cuda products may be summed in another order, so that an element may
+  /// be one step of 16 bits apart.
+  template <class X, class Y>
+    requires narrow_ends<X, Y>
+  void forward(MatrixView<X> x, MatrixView<Y> y) {
+    if constexpr (explain_cross_ends<X, Y>())
+      derived().forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
+  }
+
+  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
+  /// overlap dy or x.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
+    derived().backward_any(dy, dx);
+  }
+  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
+  /// dy in any type. dx is summed in float and each element rounded once.
+  template <class Dy, class Dx>
+    requires narrow_ends<Dy, Dx>
+  void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {
+    if constexpr (explain_cross_ends<Dy, Dx>())
+      derived().backward_any(MatrixView<const std::remove_const_t<Dy>>(dy), dx);
+  }
+
+ private:
+  Layers& derived() { return static_cast<Layers&>(*this); }
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <tessera/op/gradients.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/stage/mean_square_exchange.hpp>
+#include <tessera/stage/merged_lists.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/updater.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -269,8 +270,8 @@ class Accumulator {
     PerArena& arena = arenas_[a];
     if (arena.merged.size() < 2) return;
     Sums joined;
-    const op::MergedGradients one = merge<std::int64_t>(
-        a, updater_.groups_of(arena.merged, store_.arenas()[a].width()), joined, {});
+    const op::MergedGradients one =
+        merge<std::int64_t>(a, groups_of(arena.merged, store_.arenas()[a].width()), joined, {});
     arena.sums.clear();
     arena.sums.push_back(std::move(joined));
     arena.merged.assign(1, one);

@@ -198,11 +198,6 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   }
 }
 
-template <Element T>
-constexpr const char* element_name() {
-  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
-}
-
 template <class Options>
 void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;

@@ -4,6 +4,7 @@
 
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/stage/merged_lists.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -19,9 +20,6 @@
 namespace tessera::inline v0 {
 
 namespace detail {
-
-/// Merged gradients of an arena, in lists that have no row in common.
-using MergedLists = std::vector<op::MergedGradients>;
 
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16

@@ -5,6 +5,7 @@
 #include <tessera/core/row_observer.hpp>
 #include <tessera/stage/agreement.hpp>
 #include <tessera/stage/mean_square_exchange.hpp>
+#include <tessera/stage/merged_lists.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/resident_rows.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -179,26 +180,6 @@ class Updater {
   // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
   // replicated, in place of `gather` and `apply` ----
 
-  static op::Bags<std::int64_t> rows_of(const op::MergedGradients& list) {
-    op::Bags<std::int64_t> bags;
-    bags.ids = list.rows;
-    bags.bags = bags.entry_bound = list.count;
-    return bags;
-  }
-  static std::vector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
-    std::vector<op::Bags<std::int64_t>> rows;
-    for (const op::MergedGradients& list : merged)
-      if (list.count != 0) rows.push_back(rows_of(list));
-    return rows;
-  }
-  static std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
-                                                                std::int64_t width) {
-    std::vector<op::GradientGroup<std::int64_t>> groups;
-    for (const op::MergedGradients& list : merged)
-      if (list.count != 0) groups.push_back({rows_of(list), list.gradients, width});
-    return groups;
-  }
-
   /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
   MergedLists merged_over_ranks(std::size_t a) {
     if (Store::copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
@@ -347,11 +328,6 @@ class Updater {
       before += list.count;
     }
     split_rows_ += before;
-  }
-
-  static std::int64_t count_of(const MergedLists& merged, std::int64_t rows = 0) {
-    for (const op::MergedGradients& list : merged) rows += list.count;
-    return rows;
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/bags.hpp>
+#include <tessera/op/update.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0::detail {
+
+/// Merged gradients of an arena, in lists that have no row in common.
+using MergedLists = std::vector<op::MergedGradients>;
+
+inline std::int64_t count_of(const MergedLists& merged) {
+  std::int64_t rows = 0;
+  for (const op::MergedGradients& list : merged) rows += list.count;
+  return rows;
+}
+
+/// Rows as bags of one id each.
+inline op::Bags<std::int64_t> rows_of(const op::MergedGradients& list) {
+  op::Bags<std::int64_t> bags;
+  bags.ids = list.rows;
+  bags.bags = bags.entry_bound = list.count;
+  return bags;
+}
+inline std::vector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
+  std::vector<op::Bags<std::int64_t>> rows;
+  for (const op::MergedGradients& list : merged)
+    if (list.count != 0) rows.push_back(rows_of(list));
+  return rows;
+}
+
+/// The same with their gradients, of `width` columns.
+inline std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
+                                                              std::int64_t width) {
+  std::vector<op::GradientGroup<std::int64_t>> groups;
+  for (const op::MergedGradients& list : merged)
+    if (list.count != 0) groups.push_back({rows_of(list), list.gradients, width});
+  return groups;
+}
+
+}  // namespace tessera::inline v0::detail
