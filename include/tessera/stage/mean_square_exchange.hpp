@@ -213,9 +213,7 @@ class MeanSquareExchange {
   std::span<const float* const> combine(std::span<const MergedLists> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
-      if (takes_part_[a])
-        for (const op::MergedGradients& list : merged[a])
-          total += static_cast<std::size_t>(list.count);
+      if (takes_part_[a]) total += static_cast<std::size_t>(count_of(merged[a]));
     float* next = result_.resize(backend_, total).data();
     results_.assign(merged.size(), nullptr);
     parts_.clear();
@@ -227,7 +225,7 @@ class MeanSquareExchange {
       if (a != arena) {
         arena = a;
         results_[a] = means_begin = next;
-        for (const op::MergedGradients& list : merged[a]) next += list.count;
+        next += count_of(merged[a]);
       }
       float* means = means_begin;
       for (std::size_t l = 0; l < merged[a].size(); means += merged[a][l++].count) {
