@@ -59,6 +59,11 @@ template <Element T>
 std::uint32_t round_pair(float low, float high) {
   return from_float<T>(low).bits | std::uint32_t{from_float<T>(high).bits} << 16;
 }
+template <Element T>
+void widen_pair(std::uint32_t pair, float& low, float& high) {
+  low = to_float(T{static_cast<std::uint16_t>(pair)});
+  high = to_float(T{static_cast<std::uint16_t>(pair >> 16)});
+}
 
 namespace detail {
 

@@ -20,12 +20,14 @@ inline constexpr int lookup_threads = 256;
 template <class T, int Width, class Id, int Flight>
 __device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::int64_t row_bias,
                                             const Id (&ids)[Flight], int lane,
-                                            RowPart<RowLanes<T, Width>> (&rows)[Flight]) {
+                                            RawRow<T, RowLanes<T, Width>> (&rows)[Flight]) {
+  using Lanes = RowLanes<T, Width>;
   for (int r = 0; r < Flight; ++r) {
-    rows[r] = zero_row<RowLanes<T, Width>>();
+    rows[r] = {};
     if (ids[r] >= 0)
-      rows[r] = load_row<T, RowLanes<T, Width>>(
-          arena + (static_cast<std::int64_t>(ids[r]) + row_bias) * Width, lane);
+      rows[r] = load_raw_row<Lanes>(
+          arena + (static_cast<std::int64_t>(ids[r]) + row_bias) * Width + Lanes::column(0, lane),
+          lane);
   }
 }
 
@@ -55,12 +57,16 @@ __global__ void __launch_bounds__(lookup_threads)
     const std::int64_t bag = first + r * Lanes::groups;
     ids[r] = bag < group.bags.bags ? group.bags.ids[bag] : Id{-1};
   }
-  RowPart<Lanes> rows[flight];
+  RawRow<T, Lanes> rows[flight];
   load_flight<T, Width>(arena, group.bags.row_bias, ids, lane, rows);
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
-    if (bag < group.bags.bags)
-      store_any_row(group.output + bag * group.output_stride, aligned, lane, rows[r]);
+    if (bag >= group.bags.bags) continue;
+    Out* const to = group.output + bag * group.output_stride;
+    if constexpr (std::is_same_v<T, Out>)
+      store_raw_row(to, aligned, lane, rows[r]);
+    else
+      store_any_row(to, aligned, lane, widen(rows[r]));
   }
 }
 
@@ -74,13 +80,13 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
                                                                std::int64_t begin, int count,
                                                                int lane) {
   using Lanes = RowLanes<T, Width>;
-  constexpr int flight = Lanes::most_in_flight;
+  constexpr int flight = Lanes::most_raw_in_flight;
   constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
   const T* const of_lane = as_base(arena + bags.row_bias * Width + lane * Lanes::vector);
   const Id* const ids = as_base(bags.ids + begin);
   const float* const weights = Weighted ? bags.weights + begin : nullptr;
   const auto load = [&](std::uint32_t id) {
-    return load_part<T, Lanes>(of_lane + std::int64_t{id} * Width, lane);
+    return load_raw_row<Lanes>(of_lane + std::int64_t{id} * Width, lane);
   };
   const auto id_at = [&](int k) {
     const Id id = ids[k];
@@ -94,15 +100,15 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
       for (int r = 0; r < flight; ++r) next[r] = k + r < count ? id_at(k + r) : absent;
   };
   RowPart<Lanes> sum = zero_row<Lanes>();
-  const auto add = [&](int k, const RowPart<Lanes>& row) {
+  const auto add = [&](int k, const RawRow<T, Lanes>& row) {
     if constexpr (Weighted)
-      multiply_add_row(sum, weights[k], row);
+      multiply_add_row(sum, weights[k], widen(row));
     else
-      add_row(sum, row);
+      add_row(sum, widen(row));
   };
   read_ids(0);
   for (int k = 0; k < count; k += flight) {
-    RowPart<Lanes> rows[flight];
+    RawRow<T, Lanes> rows[flight];
     bool whole = true;
     for (int r = 0; r < flight; ++r) whole = whole && next[r] != absent;
     if (whole) {
@@ -122,7 +128,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
 
 /// A group of lanes sums a bag. Lanes do not talk to each other.
 template <Element T, IdType Id, int Width, Element Out = float>
-__global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::floats <= 4 ? 4 : 3)
+__global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::words <= 4 ? 4 : 3)
     pool_bags(const T* __restrict__ arena,
               const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
@@ -182,16 +188,16 @@ __global__ void __launch_bounds__(lookup_threads)
   std::int64_t i = bags.begin(bag);
   read_ids(i);
   for (; i < end; i += flight) {
-    RowPart<Lanes> rows[flight];
+    RawRow<T, Lanes> rows[flight];
     load_flight<T, Width>(arena, bags.row_bias, ids, lane, rows);
     read_ids(i + flight);  // while the rows are on their way
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
       while (bag_end <= i + r) finish_bag();
       if (bags.weights != nullptr)
-        multiply_add_row(sum, bags.weights[i + r], rows[r]);
+        multiply_add_row(sum, bags.weights[i + r], widen(rows[r]));
       else
-        add_row(sum, rows[r]);
+        add_row(sum, widen(rows[r]));
     }
   }
   while (bag < last) finish_bag();

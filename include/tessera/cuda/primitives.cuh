@@ -80,6 +80,20 @@ __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
   return pair;
 }
 
+/// Its reverse: as to_float.
+template <Element T>
+__device__ __forceinline__ void widen_pair(std::uint32_t pair, float& low, float& high) {
+  static_assert(sizeof(T) == 2, "16-bit elements");
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    low = __uint_as_float(pair << 16);
+    high = __uint_as_float(pair & 0xffff0000u);
+  } else {
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}"
+        : "=f"(low), "=f"(high)
+        : "r"(pair));
+  }
+}
+
 /// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
 /// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
 /// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c

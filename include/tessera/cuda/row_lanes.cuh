@@ -26,6 +26,9 @@ __device__ __forceinline__ void for_each_constant(const F& f) {
 /// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
 constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }
 
+/// How many rows to hold of so many registers each: up to 32 registers, 8 rows.
+constexpr int rows_in_registers(int each) { return each <= 4 ? 8 : each <= 32 ? 32 / each : 1; }
+
 /// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a
 /// lane holds `pieces` vectors of `vector` neighbouring elements, loaded at once (16 bytes where
 /// the row allows), `lanes * vector` elements apart:
@@ -49,9 +52,11 @@ struct RowLanes {
   static constexpr bool exact = pieces * lanes == vectors;  ///< no lane is ever idle
   /// Rows to load before the first is used: about 64 bytes per lane.
   static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
-  static constexpr int floats = pieces * vector;  ///< that a lane holds of a row
-  /// Rows to load where little else needs registers: up to 32 floats per lane, 8 rows.
-  static constexpr int most_in_flight = floats <= 4 ? 8 : floats <= 32 ? 32 / floats : 1;
+  static constexpr int floats = pieces * vector;                 ///< that a lane holds of a row
+  static constexpr int words = (pieces * vector_bytes + 3) / 4;  ///< registers of them as they lie
+  /// Rows to load where little else needs registers, as floats and as they lie.
+  static constexpr int most_in_flight = rows_in_registers(floats),
+                       most_raw_in_flight = rows_in_registers(words);
 
   /// The first column of a lane's vector, and whether there is one.
   static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) {
@@ -73,11 +78,46 @@ struct alignas(sizeof(T) * Count) Packed {
   T x[Count];
 };
 
+/// Neighbouring elements as they lie in memory, read and written at once: those of 16 bits in pairs,
+/// where they are even in number.
+template <class T, int Count>
+struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
+  static constexpr bool pairs = sizeof(T) == 2 && Count % 2 == 0;
+  static constexpr int words = pairs ? Count / 2 : Count;
+  std::conditional_t<pairs, std::uint32_t, T> word[words];
+
+  __device__ __forceinline__ static RawPack rounded(const float (&x)[Count]) {
+    RawPack pack;
+    for (int i = 0; i < words; ++i)
+      if constexpr (pairs)
+        pack.word[i] = round_pair<T>(x[2 * i], x[2 * i + 1]);
+      else
+        pack.word[i] = from_float<T>(x[i]);
+    return pack;
+  }
+  __device__ __forceinline__ void widen(float (&x)[Count]) const {
+    for (int i = 0; i < words; ++i)
+      if constexpr (pairs)
+        widen_pair<T>(word[i], x[2 * i], x[2 * i + 1]);
+      else
+        x[i] = to_float(word[i]);
+  }
+  __device__ __forceinline__ T element(int i) const {
+    if constexpr (pairs)
+      return {static_cast<std::uint16_t>(word[i / 2] >> (i % 2 * 16))};
+    else
+      return word[i];
+  }
+};
+
 /// `Count` neighbouring elements, one load; p is aligned to their bytes.
 template <int Count, class T>
+__device__ __forceinline__ RawPack<T, Count> load_raw(const T* p) {
+  return *reinterpret_cast<const RawPack<T, Count>*>(p);
+}
+template <int Count, class T>
 __device__ __forceinline__ void load_packed(const T* p, float (&x)[Count]) {
-  const Packed<T, Count> packed = *reinterpret_cast<const Packed<T, Count>*>(p);
-  for (int i = 0; i < Count; ++i) x[i] = to_float(packed.x[i]);
+  load_raw<Count>(p).widen(x);
 }
 
 /// `Count` neighbouring floats, in 16-byte loads where `aligned` says that p is.
@@ -148,14 +188,13 @@ __device__ __forceinline__ void load_four(const G* p, bool aligned, int count, f
 }
 template <class G>
 __device__ __forceinline__ void store_four(G* p, bool aligned, int count, const float (&x)[4]) {
-  Packed<G, 4> packed;
-  for (int i = 0; i < 4; ++i) packed.x[i] = from_float<G>(x[i]);
+  const auto pack = RawPack<G, 4>::rounded(x);
   if (aligned && count == 4) {
-    *reinterpret_cast<Packed<G, 4>*>(p) = packed;
+    *reinterpret_cast<RawPack<G, 4>*>(p) = pack;
     return;
   }
   for (int i = 0; i < 4; ++i)
-    if (i < count) p[i] = packed.x[i];
+    if (i < count) p[i] = pack.element(i);
 }
 
 template <class Lanes>
@@ -175,12 +214,25 @@ __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   return part;
 }
 
-/// The same of a row whose lanes know the address of their first element.
+/// A lane's part of a row as it lies in memory: elements of 16 bits take half of RowPart's registers.
 template <class T, class Lanes>
-__device__ __forceinline__ RowPart<Lanes> load_part(const T* first, int lane) {
-  RowPart<Lanes> part = zero_row<Lanes>();
+struct RawRow {
+  RawPack<T, Lanes::vector> x[Lanes::pieces];
+};
+
+/// `first`: the address of the lane's first element. Idle lanes get zeros.
+template <class Lanes, class T>
+__device__ __forceinline__ RawRow<T, Lanes> load_raw_row(const T* first, int lane) {
+  RawRow<T, Lanes> row{};
   for (int k = 0; k < Lanes::pieces; ++k)
-    if (Lanes::has(k, lane)) load_packed(first + Lanes::column(k, 0), part.x[k]);
+    if (Lanes::has(k, lane)) row.x[k] = load_raw<Lanes::vector>(first + Lanes::column(k, 0));
+  return row;
+}
+
+template <class T, class Lanes>
+__device__ __forceinline__ RowPart<Lanes> widen(const RawRow<T, Lanes>& row) {
+  RowPart<Lanes> part;
+  for (int k = 0; k < Lanes::pieces; ++k) row.x[k].widen(part.x[k]);
   return part;
 }
 
@@ -219,19 +271,22 @@ __device__ __forceinline__ RowPart<Lanes> load_any_row(const G* row, bool aligne
   }
 }
 
+/// Past the cache, as store_floats; `aligned`: to the pack's bytes.
 template <class G, int Count>
-__device__ __forceinline__ void store_past_cache(G* p, const Packed<G, Count>& packed) {
+__device__ __forceinline__ void store_pack(G* to, bool aligned, const RawPack<G, Count>& pack) {
   const auto store = [&]<class Word>(const Word& word) {
-    __stcs(reinterpret_cast<Word*>(p), word);
+    __stcs(reinterpret_cast<Word*>(to), word);
   };
-  if constexpr (sizeof(packed) == 16)
-    store(reinterpret_cast<const uint4&>(packed));
-  else if constexpr (sizeof(packed) == 8)
-    store(reinterpret_cast<const uint2&>(packed));
-  else if constexpr (sizeof(packed) == 4)
-    store(reinterpret_cast<const unsigned&>(packed));
+  if (!aligned)
+    for (int i = 0; i < Count; ++i) to[i] = pack.element(i);
+  else if constexpr (sizeof(pack) == 16)
+    store(reinterpret_cast<const uint4&>(pack));
+  else if constexpr (sizeof(pack) == 8)
+    store(reinterpret_cast<const uint2&>(pack));
+  else if constexpr (sizeof(pack) == 4)
+    store(reinterpret_cast<const unsigned&>(pack));
   else
-    *reinterpret_cast<Packed<G, Count>*>(p) = packed;
+    *reinterpret_cast<RawPack<G, Count>*>(to) = pack;
 }
 
 /// store_float_row, likewise.
@@ -241,17 +296,19 @@ __device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
   if constexpr (std::is_same_v<G, float>) {
     store_float_row(row, aligned, lane, part);
   } else {
-    for (int k = 0; k < Lanes::pieces; ++k) {
-      if (!Lanes::has(k, lane)) continue;
-      G* const to = row + Lanes::column(k, lane);
-      Packed<G, Lanes::vector> packed;
-      for (int i = 0; i < Lanes::vector; ++i) packed.x[i] = from_float<G>(part.x[k][i]);
-      if (aligned)
-        store_past_cache(to, packed);
-      else
-        for (int i = 0; i < Lanes::vector; ++i) to[i] = packed.x[i];
-    }
+    for (int k = 0; k < Lanes::pieces; ++k)
+      if (Lanes::has(k, lane))
+        store_pack(row + Lanes::column(k, lane), aligned,
+                   RawPack<G, Lanes::vector>::rounded(part.x[k]));
   }
+}
+
+/// The same of a row as it lies in memory.
+template <class Lanes, class T>
+__device__ __forceinline__ void store_raw_row(T* to, bool aligned, int lane,
+                                              const RawRow<T, Lanes>& row) {
+  for (int k = 0; k < Lanes::pieces; ++k)
+    if (Lanes::has(k, lane)) store_pack(to + Lanes::column(k, lane), aligned, row.x[k]);
 }
 
 /// Into the cache: the next kernel reads it. Rows of whole 16 bytes begin at such.
