@@ -122,6 +122,7 @@ TEST_CASE_TEMPLATE("update: 16-bit tables", T, BFloat16, Half) {
 
 TEST_CASE("update: gradients of 16 bits are the floats that they hold") {
   check_kinds<float, std::int32_t, 64, BFloat16>(0);
+  check_kinds<float, std::int32_t, 24, BFloat16>(4);  // aligned to 8 bytes, not to 16
   check_kinds<BFloat16, std::int64_t, 36, Half>(2);
   check_kinds<float, std::int64_t, 1045, BFloat16>(3);  // panels of 128, 16 and 1 columns
 }
@@ -140,6 +141,8 @@ TEST_CASE("update: runs of equal rows around every boundary of windows and of th
   for (const std::vector<int>& lengths : cases) {
     INFO("case ", &lengths - cases.data());
     check_update<float, std::int32_t, 4>(groups_of_lengths(lengths, 4), 200, Keep{}, true);
+    // too wide for gradients in shared memory
+    check_update<float, std::int32_t, 36>(groups_of_lengths(lengths, 36), 200, Keep{}, true);
   }
 }
 

@@ -79,7 +79,7 @@ template <class Lanes, Element G>
 __device__ __forceinline__ RowPart<Lanes> sum_entries(RowPart<Lanes> sum,
                                                       const GradientEntry<G>* entries, int count,
                                                       bool aligned, int lane) {
-  // about 64 bytes per lane
+  // About 64 bytes per lane: with more, fewer warps find registers.
   constexpr int flight = Lanes::floats <= 4 ? 4 : Lanes::floats <= 8 ? 2 : 1;
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
@@ -108,8 +108,14 @@ struct alignas(8) WindowPiece {
   __device__ bool finishes_row() const { return (bits >> 17) != 0; }
 };
 
-/// How many pieces ahead of the one that is summed a group of lanes asks for memory.
-inline constexpr int pieces_ahead = 2;
+/// How many pieces ahead of the one that is summed a group of lanes asks for memory: short rows are
+/// soon summed.
+template <class Lanes>
+inline constexpr int pieces_ahead = Lanes::lanes < 8 ? 2 : 1;
+
+/// Places whose entries a block sums: those of its windows, and of the next one, in which their last
+/// piece may end.
+inline constexpr int merge_places = merge_threads + merge_window;
 
 /// Sums the pieces that begin in each window, and finishes rows of up to 32 entries. A warp finds
 /// its window's pieces; all pieces of a block's windows are dealt out to its groups of lanes, so
@@ -120,13 +126,13 @@ __global__ void __launch_bounds__(merge_threads)
   using Lanes = typename Sink::Lanes;
   constexpr unsigned full = 0xffffffffu;
   constexpr int warps = merge_threads / 32;
-  auto& all_entries = block_shared<GradientEntry<G>[warps][2 * merge_window]>();
-  auto& all_pieces = block_shared<WindowPiece[warps * merge_window]>();
+  auto& entries = block_shared<GradientEntry<G>[merge_places]>();
+  auto& pieces_of_block = block_shared<WindowPiece[merge_threads]>();
   auto& counts = block_shared<int[warps]>();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  GradientEntry<G>* entries = all_entries[warp];
-  const std::uint32_t window = blockIdx.x * warps + static_cast<std::uint32_t>(warp),
-                      begin = window * merge_window;
+  const std::uint32_t first_place = blockIdx.x * merge_threads,
+                      begin = first_place + static_cast<std::uint32_t>(warp) * merge_window,
+                      window = begin / merge_window;
   unsigned pieces = 0;
   WindowPiece mine{};
   if (begin < in.count) {
@@ -134,6 +140,10 @@ __global__ void __launch_bounds__(merge_threads)
                         next_place = place + merge_window;
     const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
     const std::uint32_t next_row = next_place < in.count ? in.rows[next_place] : no_row;
+    const bool last = warp == warps - 1;  // the block's last piece may end in the next window
+    const Payload payload = place < in.count ? in.payloads[place] : Payload{},
+                  next_payload =
+                      last && next_place < in.count ? in.payloads[next_place] : Payload{};
     const std::uint32_t before = __shfl_up_sync(full, row, 1);
     const bool continues = begin > 0 && in.rows[begin - 1] == __shfl_sync(full, row, 0);
     const bool head = row != no_row && (lane == 0 ? !continues : row != before);
@@ -141,6 +151,15 @@ __global__ void __launch_bounds__(merge_threads)
     // the row has an entry 32 places on
     const bool longer = row != no_row && next_row == row;
     const unsigned long_heads = heads & __ballot_sync(full, longer);
+
+    // Entries up to the end of the last piece, which may lie in the next window.
+    const std::uint32_t row_31 = __shfl_sync(full, row, 31);
+    const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
+    const int reach = foreign == 0 ? merge_window : __ffs(static_cast<int>(foreign)) - 1;
+    const unsigned valid = __ballot_sync(full, row != no_row);
+    GradientEntry<G>* const of_window = entries + warp * merge_window;
+    if (row != no_row) of_window[lane] = in.entry(payload);
+    if (last && lane < reach) of_window[merge_window + lane] = in.entry(next_payload);
 
     // A row from an earlier window has a piece here where its entries' number is a multiple of 32.
     const std::uint32_t row_0 = __shfl_sync(full, row, 0);
@@ -158,18 +177,8 @@ __global__ void __launch_bounds__(merge_threads)
               : begin + static_cast<std::uint32_t>(__ffs(static_cast<int>(long_heads)) - 1);
       partial.continued_row[window] = later == 0 ? no_place : run;
     }
-
-    // Entries up to the end of the last piece, which may lie in the next window.
-    const std::uint32_t row_31 = __shfl_sync(full, row, 31);
-    const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
-    const int reach =
-        foreign == 0 ? 2 * merge_window : merge_window + __ffs(static_cast<int>(foreign)) - 1;
-    if (row != no_row) entries[lane] = in.entry(place);
-    if (merge_window + lane < reach && next_row != no_row)
-      entries[merge_window + lane] = in.entry(next_place);
-    const unsigned valid = __ballot_sync(full, row != no_row);
     const unsigned ends = lane == 31 ? 0u : (heads | ~valid) & ~0u << (lane + 1);
-    const int stop = ends != 0 ? __ffs(static_cast<int>(ends)) - 1 : reach;
+    const int stop = ends != 0 ? __ffs(static_cast<int>(ends)) - 1 : merge_window + reach;
     mine = WindowPiece::of(row, warp * merge_window + lane,
                            stop - lane < merge_window ? stop - lane : merge_window, head,
                            head && !longer);
@@ -182,36 +191,33 @@ __global__ void __launch_bounds__(merge_threads)
     if (w < warp) earlier += count;
     total += count;
   }
-  if ((pieces >> lane & 1u) != 0) all_pieces[earlier + __popc(pieces & ((1u << lane) - 1u))] = mine;
+  if ((pieces >> lane & 1u) != 0)
+    pieces_of_block[earlier + __popc(pieces & ((1u << lane) - 1u))] = mine;
   __syncthreads();
 
-  const auto entries_of = [&](const WindowPiece& piece) {
-    const std::uint32_t first = piece.first();
-    return all_entries[first / merge_window] + first % merge_window;
-  };
-  constexpr int stride = merge_threads / Lanes::lanes;
+  constexpr int stride = merge_threads / Lanes::lanes, ahead = pieces_ahead<Lanes>;
   const int row_lane = lane % Lanes::lanes;
   for (int k = static_cast<int>(threadIdx.x) / Lanes::lanes; k < total; k += stride) {
-    if (k + pieces_ahead * stride < total) {
-      const WindowPiece ahead = all_pieces[k + pieces_ahead * stride];
-      if (ahead.finishes_row()) sink.prefetch(ahead.row, row_lane);
-      prefetch_row<Lanes::lanes>(entries_of(ahead)->gradient,
+    if (k + ahead * stride < total) {
+      const WindowPiece later = pieces_of_block[k + ahead * stride];
+      if (later.finishes_row()) sink.prefetch(later.row, row_lane);
+      prefetch_row<Lanes::lanes>(entries[later.first()].gradient,
                                  Sink::width * static_cast<int>(sizeof(G)), row_lane);
     }
-    const WindowPiece piece = all_pieces[k];
-    const std::uint32_t start = blockIdx.x * (warps * merge_window) + piece.first();
-    const auto before = [&] { return sum_before(sink, start, piece.begins_row(), row_lane); };
+    const WindowPiece piece = pieces_of_block[k];
+    const std::uint32_t first = piece.first(), start = first_place + first;
+    const auto sum = [&] {
+      return sum_entries<Lanes>(sum_before(sink, start, piece.begins_row(), row_lane),
+                                entries + first, piece.count(), in.aligned, row_lane);
+    };
     if (piece.finishes_row()) {
       // before the gradients: both are on their way at once
       auto loaded = sink.load(piece.row, row_lane);
-      sink.store(
-          piece.row, start, row_lane, loaded,
-          sum_entries<Lanes>(before(), entries_of(piece), piece.count(), in.aligned, row_lane));
+      sink.store(piece.row, start, row_lane, loaded, sum());
     } else {
-      const RowPart<Lanes> sum =
-          sum_entries<Lanes>(before(), entries_of(piece), piece.count(), in.aligned, row_lane);
       keep_float_row<Sink::width>(
-          partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width, row_lane, sum);
+          partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width, row_lane,
+          sum());
     }
   }
 }
@@ -246,40 +252,42 @@ __global__ void __launch_bounds__(merge_threads, 2)
     const std::uint32_t start_here = begins_row ? long_row : later_piece;
     unsigned rest = __ballot_sync(full, begins_row ? begins : continues);
     while (rest != 0) {  // all lanes go round together; each group takes another row
-      unsigned mine = rest;
-      for (int i = 0; i < group; ++i) mine &= mine - 1;
-      const std::uint32_t start =
-          __shfl_sync(full, start_here, mine == 0 ? 0 : __ffs(static_cast<int>(mine)) - 1);
-      if (mine != 0) {
-        const std::uint32_t row = in.rows[start];
-        const bool finished = begins_row && !in.is_row(start + whole, row);
-        RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
-        bool more = true;
-        for (int i = 0; i < 32 && more; i += flight) {
-          RowPart<Lanes> sums[flight];
-          bool has[flight];
-          for (int r = 0; r < flight; ++r) {
-            const std::uint64_t place = start + std::uint64_t{unit} * static_cast<unsigned>(i + r);
-            has[r] = in.is_row(place, row);
-            const std::int64_t slot =
-                PartialSums::slot(static_cast<std::uint32_t>(place), begins_row && i + r == 0);
-            if (has[r])
-              sums[r] = load_float_row<Lanes>(partial.sums + slot * Sink::width,
-                                              Sink::width % 4 == 0, row_lane);
-          }
-          for (int r = 0; r < flight; ++r)
-            if (has[r]) add_row(sum, sums[r]);
-          more = has[flight - 1];
-        }
-        if (finished) {
-          auto loaded = sink.load(row, row_lane);
-          sink.store(row, start, row_lane, loaded, sum);
-        } else {
-          keep_float_row<Sink::width>(
-              partial.sums + PartialSums::slot(start, begins_row) * Sink::width, row_lane, sum);
-        }
+      std::uint32_t start = no_place, row = no_row;
+      int count = 0;
+      bool ends = false;
+      for (int g = 0; g < Lanes::groups && rest != 0; ++g, rest &= rest - 1) {
+        const std::uint32_t its_start =
+            __shfl_sync(full, start_here, __ffs(static_cast<int>(rest)) - 1);
+        const std::uint32_t its_row = in.rows[its_start];
+        // all places at once, and then the sums: two waits
+        const unsigned present = __ballot_sync(
+            full,
+            in.is_row(its_start + std::uint64_t{unit} * static_cast<unsigned>(lane), its_row));
+        const bool goes_on = in.is_row(its_start + whole, its_row);
+        if (g != group) continue;
+        start = its_start, row = its_row, count = __popc(present), ends = !goes_on;
       }
-      for (int i = 0; i < Lanes::groups; ++i) rest &= rest - 1;
+      if (count == 0) continue;
+      RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
+      for (int i = 0; i < count; i += flight) {
+        RowPart<Lanes> sums[flight];
+        for (int r = 0; r < flight; ++r) {
+          if (i + r >= count) continue;
+          const std::uint32_t place = start + unit * static_cast<unsigned>(i + r);
+          const std::int64_t slot = PartialSums::slot(place, begins_row && i + r == 0);
+          sums[r] = load_float_row<Lanes>(partial.sums + slot * Sink::width, Sink::width % 4 == 0,
+                                          row_lane);
+        }
+        for (int r = 0; r < flight; ++r)
+          if (i + r < count) add_row(sum, sums[r]);
+      }
+      if (begins_row && ends) {
+        auto loaded = sink.load(row, row_lane);
+        sink.store(row, start, row_lane, loaded, sum);
+      } else {
+        keep_float_row<Sink::width>(
+            partial.sums + PartialSums::slot(start, begins_row) * Sink::width, row_lane, sum);
+      }
     }
   }
 }

@@ -79,8 +79,8 @@ struct SortedEntries {
     return {rows, payloads, count, nullptr, 0, 0, false, 0};
   }
 
-  __device__ GradientEntry<G> entry(std::uint32_t place) const {
-    const Payload payload = payloads[place];
+  /// Of a place that holds one.
+  __device__ GradientEntry<G> entry(Payload payload) const {
     const std::uint32_t bag = bag_of(payload);
     const GradientSource<G>& source = sources[source_of(bag)];
     const std::int64_t local = bag - source.first_bag;
