@@ -6,6 +6,7 @@
 #include <tessera/dense/dense_kernels.cuh>
 #include <tessera/dense/gemm.cuh>
 #include <tessera/dense/mlp_layers.hpp>
+#include <tessera/dense/weight_copies.cuh>
 #include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
         backend_(backend),
         options_(options),
         gemm_(backend, options.tf32, options.candidates),
+        copies_(backend, places()),
         activations_(static_cast<std::size_t>(layers() - 1)),
         masks_(activations_.size()) {}
 
@@ -62,10 +64,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
 
   /// The bound parameters do not change from here on, until this is called again: where products
   /// read copies of them, the next forward makes these, and later ones do not.
-  void keep_weights(bool keep = true) {
-    constant_ = keep;
-    copied_ = false;
-  }
+  void keep_weights(bool keep = true) { copies_.keep(keep); }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
   /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
@@ -165,10 +164,10 @@ class Mlp<Cuda> : public detail::MlpLayers {
           gpu::narrow(backend_, x_, copied);
         } else {
           backend_.fill_zero(copied.data, narrow_input_.size() * sizeof(T));
-          copy<T>(narrow_x_, copied);
+          gpu::detail::copy_matrix<T>(backend_, narrow_x_, copied);
         }
       }
-    copy_parameters<T>();
+    copies_.refresh<T>(values_);
     for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), bias_of<T>(l));
     const int last = layers() - 1;
     if constexpr (!std::is_same_v<T, float>)
@@ -255,27 +254,23 @@ class Mlp<Cuda> : public detail::MlpLayers {
       return announce(ready, l);
     }
 
-    MatrixView<float> weights = given;
-    if (!aligned(given)) {
-      weights.stride = stride_of<float>(size(l));
-      weight_gradient_.resize(backend_, weights.rows * weights.stride);
-      weights.data = weight_gradient_.data();
-    }
-    gpu::GemmShape product{.rows = size(l + 1),
-                           .columns = size(l),
-                           .inner = above.rows,
-                           .a_stride = g.stride,
-                           .b_stride = in.stride,
-                           .c_stride = weights.stride,
-                           .a_transposed = true};
-    // of what is narrowed here, the kernel adds the floats
-    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
-      product.sum_a = true;
-      product.sum_a = summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
-    }
-    mask_above(summed ? nullptr : sums);
-    gemm_.run(product, g.data, in.data, sums, weights.data);
-    if (weights.data != given.data) copy<float>(weights, given);
+    gpu::detail::multiply_aligned(
+        backend_, weight_gradient_, given, [&](MatrixView<float> weights) {
+          gpu::GemmShape product{.rows = size(l + 1),
+                                 .columns = size(l),
+                                 .inner = above.rows,
+                                 .a_stride = g.stride,
+                                 .b_stride = in.stride,
+                                 .c_stride = weights.stride,
+                                 .a_transposed = true};
+          // of what is narrowed here, the kernel adds the floats
+          if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
+            product.sum_a = true;
+            product.sum_a = summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
+          }
+          mask_above(summed ? nullptr : sums);
+          gemm_.run(product, g.data, in.data, sums, weights.data);
+        });
     announce(ready, l);
     with_below([&](auto below) {
       if (below.data == nullptr) return;
@@ -305,101 +300,31 @@ class Mlp<Cuda> : public detail::MlpLayers {
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
 
-  /// Rows of this library's own begin at multiples of 16 bytes, as parts of weights do not:
-  /// cuBLASLt's fastest kernels take no others.
   template <class T>
   static std::int64_t stride_of(std::int64_t columns) {
-    constexpr std::int64_t unit = 16 / static_cast<std::int64_t>(sizeof(T));
-    return gpu::ceil_divide(columns, unit) * unit;
+    return gpu::detail::row_stride<T>(columns);
   }
-  /// Columns, or inner elements, of a product in 16 bits, with zeros behind a layer's own: where
-  /// they are no multiple of 8, cuBLASLt rounds to 16 bits once before it adds the bias, and again
-  /// after it.
   template <class T>
   static std::int64_t padded(std::int64_t columns) {
-    return std::is_same_v<T, float> ? columns : stride_of<T>(columns);
-  }
-  template <class T>
-  static bool aligned(MatrixView<T> matrix) {
-    return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
-           matrix.stride == stride_of<T>(matrix.stride);
+    return gpu::detail::padded_columns<T>(columns);
   }
   /// Whether an input of 16 bits is read as it is: products may read zeros behind its columns.
   bool reads_narrow_x() const {
     return narrow_x_.data != nullptr && input_size() == padded<BFloat16>(input_size());
   }
-  template <class T>
-  void copy(MatrixView<const T> from, MatrixView<T> to) const {
-    const auto bytes = [](std::int64_t count) {
-      return static_cast<std::size_t>(count) * sizeof(T);
-    };
-    gpu::check(cudaMemcpy2DAsync(to.data, bytes(to.stride), from.data, bytes(from.stride),
-                                 bytes(from.columns), static_cast<std::size_t>(from.rows),
-                                 cudaMemcpyDefault, backend_.stream()),
-               "copying a matrix");
-  }
-
-  // What products read of parameters: as they are, or, in bfloat16 or where they are not aligned,
-  // copies, layer by layer.
-  template <class T>
-  bool copies(int layer) const {
-    return !std::is_same_v<T, float> ||
-           !aligned(MatrixView<const float>(weights_in(values_, layer)));
-  }
-  MatrixView<float> weights_in(std::span<float> all, int layer) const {
-    return {all.data() + offset(layer), size(layer + 1), size(layer)};
-  }
-  template <class T>
-  std::int64_t copy_offset(int layer) const {
-    std::int64_t sum = 0;
-    for (int l = 0; l < layer; ++l)
-      if (copies<T>(l))
-        sum += padded<T>(size(l + 1)) * stride_of<T>(size(l)) +
-               stride_of<T>(static_cast<std::int64_t>(bias_size(l)));
-    return sum;
-  }
-  template <class T>
-  void copy_parameters() {
-    const std::int64_t count = copy_offset<T>(layers());
-    if (count == 0 || (constant_ && copied_)) return;
-    copied_ = true;
-    const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
-    if (parameter_copies_.size() != bytes) {
-      parameter_copies_.resize(backend_, bytes);
-      backend_.fill_zero(parameter_copies_.data(), bytes);  // what pads rows and columns stays so
-    }
-    for (int l = 0; l < layers(); ++l) {
-      if (!copies<T>(l)) continue;
-      const MatrixView<const float> from = weights_in(values_, l);
-      const MatrixView<const T> to = weight_of<T>(l);
-      const MatrixView<T> weights(const_cast<T*>(to.data), size(l + 1), to.columns, to.stride);
-      if constexpr (std::is_same_v<T, float>) {
-        copy<T>(from, weights);
-      } else {
-        gpu::narrow(backend_, from, weights);
-        const auto biases = static_cast<std::int64_t>(bias_size(l));
-        if (biases != 0)
-          gpu::narrow(backend_, {values_.data() + bias_offset(l), 1, biases},
-                      MatrixView<T>(const_cast<T*>(bias_of<T>(l)), 1, biases));
-      }
-    }
+  std::vector<gpu::detail::LinearPlace> places() const {
+    std::vector<gpu::detail::LinearPlace> all;
+    for (int l = 0; l < layers(); ++l)
+      all.push_back({size(l + 1), size(l), offset(l), bias_size(l) != 0});
+    return all;
   }
   template <class T>
   MatrixView<const T> weight_of(int layer) const {
-    if (!copies<T>(layer)) {
-      if constexpr (std::is_same_v<T, float>) return weights_in(values_, layer);
-    }
-    return {reinterpret_cast<const T*>(parameter_copies_.data()) + copy_offset<T>(layer),
-            padded<T>(size(layer + 1)), size(layer), stride_of<T>(size(layer))};
+    return copies_.weight<T>(static_cast<std::size_t>(layer));
   }
   template <class T>
   const T* bias_of(int layer) const {
-    if constexpr (std::is_same_v<T, float>) {
-      return values_.data() + bias_offset(layer);
-    } else {
-      const MatrixView<const T> weights = weight_of<T>(layer);
-      return weights.data + weights.rows * weights.stride;
-    }
+    return copies_.bias<T>(static_cast<std::size_t>(layer));
   }
 
   // What hidden layers write:
@@ -428,13 +353,12 @@ class Mlp<Cuda> : public detail::MlpLayers {
   Cuda backend_;
   MlpOptions options_;
   gpu::Gemm gemm_;
+  gpu::detail::WeightCopies copies_;
   std::vector<Buffer<std::byte, Cuda>> activations_;  ///< outputs of all layers but the last
   /// with gradient_epilogues: of their ReLUs
   std::vector<Buffer<std::byte, Cuda>> masks_;
   std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
   Buffer<std::byte, Cuda> gradient_[2];
-  bool constant_ = false, copied_ = false;  ///< parameters stay; they are in parameter_copies_
-  Buffer<std::byte, Cuda> parameter_copies_;
   Buffer<float, Cuda> weight_gradient_;
   Buffer<BFloat16, Cuda> narrow_input_;    ///< in bfloat16 alone
   MatrixView<const BFloat16> narrow_x_{};  ///< in place of x_ and y_
