@@ -100,7 +100,9 @@ std::unique_ptr<Interaction> make_interaction(const Options& options, const Mode
   if (options.interaction == "cross")
     return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear<>>>>(
         host, shape.columns(),
-        tessera::CrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
+        tessera::CrossOptions{.layers = options.cross_layers,
+                              .rank = options.cross_rank,
+                              .precision = dense_precision(options)});
   if (options.interaction == "concat") return std::make_unique<Concat>(shape, host.threads());
   const int vectors = static_cast<int>(std::ssize(shape.deep())) + 1, width = shape.vector_width;
   std::unique_ptr<Interaction> dot;

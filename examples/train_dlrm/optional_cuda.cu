@@ -36,8 +36,10 @@ std::unique_ptr<Interaction> make_interaction(const Options& options, const Mode
   if (options.interaction == "cross")
     return std::make_unique<CrossOf<CrossInteraction<Linear<Cuda>>>>(
         backend, shape.columns(),
-        CrossOptions{
-            .layers = options.cross_layers, .rank = options.cross_rank, .tf32 = tf32(options)});
+        CrossOptions{.layers = options.cross_layers,
+                     .rank = options.cross_rank,
+                     .tf32 = tf32(options),
+                     .precision = dense_precision(options)});
   require(options.interaction == "dot",
           "--backend cuda: its interactions are dot and cross; give --backend host for {}",
           options.interaction);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/dense_precision.hpp>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -106,6 +108,14 @@ struct Options {
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;
 };
+
+inline tessera::DensePrecision dense_precision(const Options& options) {
+  return options.dense_precision == "bf16" ? tessera::DensePrecision::bfloat16
+                                           : tessera::DensePrecision::float32;
+}
+
+/// Whether products of floats may be on a GPU's tensor cores.
+inline bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
 
 /// Parses and checks the command line. No value: help was printed. Throws CLI::Error or
 /// tessera::InvalidArgument.

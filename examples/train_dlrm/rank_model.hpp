@@ -9,7 +9,6 @@
 #include "spans.hpp"
 
 #include <tessera/data/click_batch.hpp>
-#include <tessera/dense/mlp_layers.hpp>
 #include <tessera/sharding/fixed_sums.hpp>
 #include <tessera/stage/virtual_ranks.hpp>
 
@@ -20,14 +19,6 @@
 #include <vector>
 
 namespace dlrm {
-
-inline tessera::DensePrecision dense_precision(const Options& options) {
-  return options.dense_precision == "bf16" ? tessera::DensePrecision::bfloat16
-                                           : tessera::DensePrecision::float32;
-}
-
-/// Whether products of floats may be on a GPU's tensor cores.
-inline bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
 
 /// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear layers.
 template <class Backend, class F>

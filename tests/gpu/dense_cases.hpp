@@ -596,6 +596,136 @@ TEST_CASE("cross layers: ends of 16 bits, any width and alignment") {
                        InvalidArgument);
 }
 
+namespace {
+
+/// What layers in bfloat16 give of numbers that 16 bits hold, whose ends are stored in End, as
+/// floats. Ends are columns of matrices that are wider by `padding`.
+template <Element End>
+CrossRun in_bfloat16(std::int64_t batch, std::int64_t width, std::int64_t rank,
+                     std::int64_t padding) {
+  const Cuda backend;
+  CrossRun run(0, width,
+               {.layers = 3, .rank = rank, .precision = DensePrecision::bfloat16, .candidates = 2});
+  CrossInteraction<Linear<Cuda>> cross(backend, width, run.options);
+  DenseParameters parameters(backend, 5, cross);
+  const std::int64_t stride = width + padding;
+  Random random(3);
+  const auto given = [&] {
+    std::vector<End> numbers;
+    for (const BFloat16 number : random_elements<BFloat16>(random, batch * stride))
+      numbers.push_back(from_float<End>(to_float(number)));
+    return numbers;
+  };
+  const auto floats = [](const std::vector<End>& numbers) {
+    std::vector<float> wide;
+    for (const End number : numbers) wide.push_back(to_float(number));
+    return wide;
+  };
+  const auto inputs = [&](const std::vector<End>& numbers) {
+    const std::vector<float> wide = floats(numbers);
+    std::vector<float> part;
+    for (std::int64_t i = 0; i < batch * stride; ++i)
+      if (i % stride < width) part.push_back(wide[static_cast<std::size_t>(i)]);
+    return part;
+  };
+  const std::vector<End> x = given(), dy = given(),
+                         unwritten(static_cast<std::size_t>(batch * stride), from_float<End>(-7));
+  const OnGpu<End> device_x(backend, x), device_dy(backend, dy), device_y(backend, unwritten),
+      device_dx(backend, unwritten);
+  const auto matrix = [&](const OnGpu<End>& of) {
+    return MatrixView<End>(of.data(), batch, width, stride);
+  };
+  cross.forward(matrix(device_x), matrix(device_y));
+  cross.backward(matrix(device_dy), matrix(device_dx));
+  run.batch = batch;
+  run.x = inputs(x);
+  run.dy = inputs(dy);
+  run.y = columns(floats(device_y.read()), width, stride);
+  run.dx = columns(floats(device_dx.read()), width, stride);
+  run.gradients.resize(static_cast<std::size_t>(parameters.size()));
+  backend.copy(run.gradients.data(), parameters.gradients().data(),
+               run.gradients.size() * sizeof(float));
+  backend.synchronize();
+  return run;
+}
+
+double rounded(double x) { return to_float(from_float<BFloat16>(static_cast<float>(x))); }
+
+/// The definition where what is stored in 16 bits is rounded to them; y in full.
+std::vector<double> rounded_cross(const CrossRun& run) {
+  const std::int64_t n = run.width, rank = run.options.rank, inner = rank > 0 ? rank : n;
+  std::vector<double> x = doubles(run.x), state = x, p = doubles(run.values);
+  for (double& number : p) number = rounded(number);
+  const double* at = p.data();
+  for (int l = 0; l < run.options.layers; ++l) {
+    const double *v = at, *u = v + rank * n, *b = u + n * inner;
+    std::vector<double> next = state;
+    for (std::int64_t s = 0; s < run.batch; ++s) {
+      const double* const in = state.data() + s * n;
+      std::vector<double> t(in, in + n);
+      if (rank > 0) {
+        t.assign(static_cast<std::size_t>(rank), 0);
+        for (std::int64_t r = 0; r < rank; ++r) {
+          for (std::int64_t k = 0; k < n; ++k)
+            t[static_cast<std::size_t>(r)] += v[r * n + k] * in[k];
+          t[static_cast<std::size_t>(r)] = rounded(t[static_cast<std::size_t>(r)]);
+        }
+      }
+      for (std::int64_t k = 0; k < n; ++k) {
+        double scale = b[k];
+        for (std::int64_t r = 0; r < inner; ++r)
+          scale += u[k * inner + r] * t[static_cast<std::size_t>(r)];
+        const auto i = static_cast<std::size_t>(s * n + k);
+        const double after = x[i] * rounded(scale) + state[i];
+        next[i] = l + 1 < run.options.layers ? rounded(after) : after;
+      }
+    }
+    state = next;
+    at = b + n;
+  }
+  return state;
+}
+
+}  // namespace
+
+TEST_CASE("cross layers in bfloat16: any width and rank, ends of floats and of 16 bits") {
+  struct Case {
+    std::int64_t batch, width, rank, padding;
+  };
+  for (const Case& c :
+       slow_run
+           ? std::vector<Case>{{20, 13, 3, 0}}
+           : std::vector<Case>{{140, 132, 5, 0}, {33, 160, 16, 8}, {40, 27, 0, 3}, {9, 8, 0, 1}}) {
+    CAPTURE(c.width);
+    CAPTURE(c.rank);
+    CrossRun narrow = in_bfloat16<float>(c.batch, c.width, c.rank, c.padding);
+    narrow.values = CrossRun(1, c.width, {.layers = 3, .rank = c.rank}).values;
+    // A sum that is added up in another order is now and then rounded to the other neighbour.
+    CHECK(nearly(narrow.y, rounded_cross(narrow), 0.02));
+    // The host's layers, which multiply floats.
+    CrossInteraction<FirstValues> host(c.width, {.layers = 3, .rank = c.rank});
+    std::vector<float> values(narrow.values.size()), gradients(values.size()), y(narrow.x.size()),
+        dx(narrow.x.size());
+    host.bind(values, gradients);
+    host.initialize(5);
+    host.forward({narrow.x.data(), c.batch, c.width}, {y.data(), c.batch, c.width});
+    host.backward({narrow.dy.data(), c.batch, c.width}, {dx.data(), c.batch, c.width});
+    CHECK(difference(narrow.y, y) < 0.02);
+    CHECK(difference(narrow.y, y) > 1e-4);
+    CHECK(difference(narrow.dx, dx) < 0.02);
+    CHECK(difference(narrow.gradients, gradients) < 0.02);
+    // Ends of 16 bits: the same numbers, rounded once. Where rows lie otherwise, cuBLASLt may round a
+    // product before it adds what is of 16 bits, or after it.
+    const CrossRun ends = in_bfloat16<BFloat16>(c.batch, c.width, c.rank, c.padding);
+    for (float& number : narrow.y) number = to_float(from_float<BFloat16>(number));
+    for (float& number : narrow.dx) number = to_float(from_float<BFloat16>(number));
+    CHECK(ends.x == narrow.x);
+    CHECK(difference(ends.y, narrow.y) < 2e-3);
+    CHECK(difference(ends.dx, narrow.dx) < 0.01);
+    CHECK(difference(ends.gradients, narrow.gradients) < 0.01);
+  }
+}
+
 TEST_CASE("concat, cross layers and mlp in 16 bits: a step of floats, but for rounding") {
   const CrossModelRun<BFloat16, BFloat16> narrow(40);
   const CrossModelRun<float, float> wide(40);

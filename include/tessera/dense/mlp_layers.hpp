@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/dense_precision.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/normal.hpp>
@@ -18,11 +19,6 @@
 namespace tessera::inline v0 {
 
 class Host;
-
-/// What hidden activations and the products' copies of weights are stored in. Parameters and their
-/// gradients are always float, and every product is summed in float. So are a network's input and
-/// output, but those that Mlp<Cuda> takes in 16 bits.
-enum class DensePrecision { float32, bfloat16 };
 
 namespace detail {
 

@@ -6,6 +6,7 @@
 #include <tessera/cuda/convert_rows.cuh>
 #include <tessera/dense/gemm.cuh>
 #include <tessera/dense/mlp_layers.hpp>
+#include <tessera/dense/weight_copies.cuh>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/cross_kernels.cuh>
 #include <tessera/interaction/cross_layers.hpp>
@@ -27,8 +28,12 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
                                        public detail::CrossEnds<CrossInteraction<Linear<Cuda>>> {
  public:
   CrossInteraction(const Cuda& backend, std::int64_t width, CrossOptions options = {})
-      : detail::CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
-    for (std::vector<Floats>* const buffers : {&scales_, &states_, &narrow_})
+      : detail::CrossLayers(width, options),
+        backend_(backend),
+        bfloat16_(options.precision == DensePrecision::bfloat16),
+        gemm_(backend, options.tf32, options.candidates),
+        copies_(backend, places()) {
+    for (std::vector<Bytes>* const buffers : {&scales_, &states_, &narrow_})
       buffers->resize(static_cast<std::size_t>(layers()));
   }
 
@@ -63,113 +68,121 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     return first_layer;
   }
 
-  /// As Mlp's. Products read the parameters in their place, so nothing is kept.
-  void keep_weights(bool = true) {}
+  /// As Mlp's.
+  void keep_weights(bool keep = true) { copies_.keep(keep); }
 
  private:
   friend detail::CrossEnds<CrossInteraction>;
-  using Floats = Buffer<float, Cuda>;
+  using Bytes = Buffer<std::byte, Cuda>;
+
+  /// What x0 is read from, in products of T: x as it is given, or as T.
+  template <Element X, Element T>
+  using FirstInput = std::conditional_t<std::is_same_v<T, float>, X, T>;
 
   template <Element X, Element Y>
   void forward_any(MatrixView<const X> x, MatrixView<Y> y) {
+    bfloat16_ ? forward_in<BFloat16>(x, y) : forward_in<float>(x, y);
+  }
+  template <Element Dy, Element X>
+  void backward_any(MatrixView<const Dy> dy, MatrixView<X> dx) {
+    bfloat16_ ? backward_in<BFloat16>(dy, dx) : backward_in<float>(dy, dx);
+  }
+
+  template <Element T, Element X, Element Y>
+  void forward_in(MatrixView<const X> x, MatrixView<Y> y) {
     require_bound();
     check("input", x, x.rows);
     check("output", y, x.rows);
     remember_input<X>();
-    given_x_ = x.data;
-    given_stride_ = x.stride;
-    if constexpr (std::is_same_v<X, float>) {
-      x_ = x;
+    batch_ = x.rows;
+    given_x_ = {x.data, x.stride};
+    // Of 16 bits, products read zeros behind its columns.
+    const bool as_it_is = std::is_same_v<X, T> && (!bfloat16_ || whole_rows<T>(width()));
+    if (!as_it_is) {
+      const MatrixView<T> converted = room<T>(converted_x_, width());
+      if constexpr (std::is_same_v<X, T>)
+        gpu::detail::copy_matrix<T>(backend_, x, converted);
+      else
+        op::run<op::ConvertRows<X, T>>(backend_, {x, converted});
+      product_x_ = {converted.data, converted.stride};
     } else {
-      widened_.resize(backend_, x.rows * width());
-      const MatrixView<float> floats(widened_.data(), x.rows, width());
-      op::run<op::ConvertRows<X, float>>(backend_, {x, floats});
-      x_ = floats;
+      product_x_ = given_x_;
     }
+    copies_.refresh<T>(values_);
     for (int l = 0; l < layers(); ++l) {
       const auto i = static_cast<std::size_t>(l);
-      scales_[i].resize(backend_, x.rows * width());
-      narrow_[i].resize(backend_, x.rows * rank());
-      if (l + 1 < layers()) states_[i].resize(backend_, x.rows * width());
-      const MatrixView<const float> before = state(l);
-      if (low_rank())
-        gemm_.run({.rows = x.rows,
-                   .columns = rank(),
-                   .inner = width(),
-                   .a_stride = before.stride,
-                   .b_stride = width(),
-                   .c_stride = rank(),
-                   .b_transposed = true},
-                  before.data, v(values_, l), nullptr, narrow_[i].data());
-      const MatrixView<const float> in = input(l);
-      gemm_.run({.rows = x.rows,
-                 .columns = width(),
-                 .inner = inner(),
-                 .a_stride = in.stride,
-                 .b_stride = inner(),
-                 .c_stride = width(),
-                 .b_transposed = true,
-                 .bias = true},
-                in.data, u(values_, l), b(values_, l), scales_[i].data());
+      const MatrixView<T> scale = room<T>(scales_[i], width());
+      if (low_rank()) multiply<T>(state<T>(l), v_map(l), room<T>(narrow_[i], rank()));
+      multiply<T>(input<T>(l), u_map(l), scale);
       if (l + 1 < layers())
-        combine(l, x, before, MatrixView<float>(states_[i].data(), x.rows, width()));
+        combine<X, T>(l, room<T>(states_[i], width()));
       else
-        combine(l, x, before, y);
+        combine<X, T>(l, y);
     }
+  }
+
+  /// out = in W^T, plus b for a U.
+  template <Element T>
+  void multiply(MatrixView<const T> in, std::size_t map, MatrixView<T> out) {
+    const MatrixView<const T> weight = copies_.weight<T>(map);
+    const bool bias = is_u(map);
+    gemm_.run({.rows = in.rows,
+               .columns = gpu::detail::padded_columns<T>(out.columns),
+               .inner = gpu::detail::padded_columns<T>(in.columns),
+               .a_stride = in.stride,
+               .b_stride = weight.stride,
+               .c_stride = out.stride,
+               .b_transposed = true,
+               .bias = bias},
+              in.data, weight.data, bias ? copies_.bias<T>(map) : nullptr, out.data);
   }
 
   /// after = x0 * scale + before.
-  template <Element X, Element Y>
-  void combine(int layer, MatrixView<const X> x, MatrixView<const float> before,
-               MatrixView<Y> after) {
-    if (!std::is_same_v<X, float> && layer == 0) before = {};
+  template <Element X, Element T, Element Y>
+  void combine(int layer, MatrixView<Y> after) {
+    using X0 = FirstInput<X, T>;
     const std::int64_t column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
-    backend_.launch("cross_forward", gpu::ceil_divide(x.rows, gpu::cross_rows) * column_blocks,
-                    gpu::dense_threads, gpu::cross_forward<X, Y>, x, scale(layer), before, after,
+    backend_.launch("cross_forward",
+                    gpu::ceil_divide(batch_, gpu::cross_rows<X0, T>) * column_blocks,
+                    gpu::dense_threads, gpu::cross_forward<X0, T, Y>, first_input<X, T>(),
+                    scale<T>(layer), layer == 0 ? MatrixView<const T>() : state<T>(layer), after,
                     static_cast<int>(column_blocks));
   }
 
-  template <Element Dy, Element X>
-  void backward_any(MatrixView<const Dy> dy, MatrixView<X> dx) {
+  template <Element T, Element Dy, Element X>
+  void backward_in(MatrixView<const Dy> dy, MatrixView<X> dx) {
     require_bound();
-    check("output gradient", dy, x_.rows);
-    check("input gradient", dx, x_.rows);
+    check("output gradient", dy, batch_);
+    check("input gradient", dx, batch_);
     check_input_gradient<X>();
-    const std::int64_t batch = x_.rows;
-    if (batch == 0) return backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
-    gradient_.resize(backend_, batch * width());
-    scale_gradient_.resize(backend_, batch * width());
-    narrow_gradient_.resize(backend_, batch * rank());
-    const MatrixView<float> ds(scale_gradient_.data(), batch, width()),
-        dt(narrow_gradient_.data(), batch, rank());
-    const MatrixView<const X> x0(static_cast<const X*>(given_x_), batch, width(), given_stride_);
+    if (batch_ == 0) return backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
+    const MatrixView<T> g = room<T>(gradient_, width()), ds = room<T>(scale_gradient_, width()),
+                        dt = room<T>(narrow_gradient_, rank());
     const MatrixView<float> sum = input_sum(dx);
-    MatrixView<const float> above{};
+    MatrixView<const T> above{};
     for (int l = layers() - 1; l >= 0; --l) {
       if (l + 1 < layers()) {
-        element_gradients(l, above, x0, ds, sum, {});
-      } else if constexpr (std::is_same_v<Dy, float>) {
-        element_gradients(l, above = dy, x0, ds, sum, {});
+        element_gradients<X>(l, above, ds, sum, MatrixView<T>());
+      } else if constexpr (std::is_same_v<Dy, T>) {
+        element_gradients<X>(l, above = dy, ds, sum, MatrixView<T>());
       } else {
-        // Products below add what passes the layer by to their own, as floats.
-        const MatrixView<float> copy =
-            l == 0 ? MatrixView<float>() : MatrixView<float>(gradient_.data(), batch, width());
-        element_gradients(l, dy, x0, ds, sum, copy);
+        // Products below add what passes the layer by to their own, as T.
+        const MatrixView<T> copy = l == 0 ? MatrixView<T>() : g;
+        element_gradients<X>(l, dy, ds, sum, copy);
         above = copy;
       }
-      weight_gradient(ds, input(l), u(gradients_, l));
-      // To dx l == 0 has added `above` already.
-      const MatrixView<float> below =
-          l == 0 ? sum : MatrixView<float>(gradient_.data(), batch, width());
-      const MatrixView<const float> addend = l == 0 ? MatrixView<const float>(sum) : above;
+      weight_gradient<T>(ds, input<T>(l), u(gradients_, l));
       if (low_rank()) {
-        input_gradient(ds, u(values_, l), dt, {});
-        weight_gradient(dt, state(l), v(gradients_, l));
-        input_gradient(dt, v(values_, l), below, addend);
-      } else {
-        input_gradient(ds, u(values_, l), below, addend);
+        input_gradient<T>(ds, u_map(l), dt, MatrixView<const T>());
+        weight_gradient<T>(dt, state<T>(l), v(gradients_, l));
       }
-      above = below;
+      const MatrixView<const T> inner = low_rank() ? dt : ds;
+      const std::size_t map = low_rank() ? v_map(l) : u_map(l);
+      if (l == 0)  // to dx its kernel has added `above` already
+        input_gradient<T>(inner, map, sum, MatrixView<const float>(sum));
+      else
+        input_gradient<T>(inner, map, g, above);
+      above = g;
     }
     if constexpr (!std::is_same_v<X, float>)
       op::run<op::ConvertRows<float, X>>(backend_, {sum, dx});
@@ -178,12 +191,10 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
   /// Where the input's gradient is summed: dx itself, or floats that become it.
   template <Element X>
   MatrixView<float> input_sum(MatrixView<X> dx) {
-    if constexpr (std::is_same_v<X, float>) {
+    if constexpr (std::is_same_v<X, float>)
       return dx;
-    } else {
-      input_sum_.resize(backend_, dx.rows * width());
-      return {input_sum_.data(), dx.rows, width()};
-    }
+    else
+      return room<float>(input_sum_, width());
   }
 
   /// First values of one linear layer.
@@ -199,80 +210,138 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
             "bind");
   }
 
-  // Places of a layer's parameters, or of their gradients.
+  // Places of a layer's parameters, or of their gradients, and the numbers of its maps.
   float* v(std::span<float> all, int layer) const {
     return all.data() + layer * layer_parameters();
   }
   float* u(std::span<float> all, int layer) const { return v(all, layer) + v_size(); }
   float* b(std::span<float> all, int layer) const { return u(all, layer) + u_size(); }
+  std::size_t v_map(int layer) const { return 2 * static_cast<std::size_t>(layer); }
+  std::size_t u_map(int layer) const {
+    return low_rank() ? v_map(layer) + 1 : static_cast<std::size_t>(layer);
+  }
+  bool is_u(std::size_t map) const { return !low_rank() || map % 2 == 1; }
+  std::vector<gpu::detail::LinearPlace> places() const {
+    std::vector<gpu::detail::LinearPlace> all;
+    for (int l = 0; l < layers(); ++l) {
+      const std::int64_t begin = l * layer_parameters();
+      if (low_rank()) all.push_back({rank(), width(), begin, false});
+      all.push_back({width(), inner(), begin + v_size(), true});
+    }
+    return all;
+  }
 
-  // Of the last forward: a layer's input, what its U takes, and U V x + b.
-  MatrixView<const float> state(int layer) const {
-    return layer == 0 ? x_
-                      : MatrixView<const float>(states_[static_cast<std::size_t>(layer - 1)].data(),
-                                                x_.rows, width());
+  template <class T>
+  static bool whole_rows(std::int64_t columns) {
+    return columns == gpu::detail::row_stride<T>(columns);
   }
-  MatrixView<const float> input(int layer) const {
-    return low_rank() ? MatrixView<const float>(narrow_[static_cast<std::size_t>(layer)].data(),
-                                                x_.rows, rank())
-                      : state(layer);
+  /// A matrix of the batch in `buffer`, in rows that begin aligned.
+  template <Element T>
+  MatrixView<T> room(Bytes& buffer, std::int64_t columns) {
+    const std::int64_t stride = gpu::detail::row_stride<T>(columns),
+                       bytes = batch_ * stride * static_cast<std::int64_t>(sizeof(T));
+    // Products read what is behind the columns, times zeros: it has to be a number.
+    if (bfloat16_ && !whole_rows<T>(columns) && buffer.size() < static_cast<std::size_t>(bytes)) {
+      buffer.resize(backend_, bytes);
+      backend_.fill_zero(buffer.data(), buffer.size());
+    }
+    buffer.resize(backend_, bytes);
+    return matrix<T>(buffer, columns);
   }
-  MatrixView<const float> scale(int layer) const {
-    return {scales_[static_cast<std::size_t>(layer)].data(), x_.rows, width()};
+  template <Element T>
+  MatrixView<T> matrix(const Bytes& buffer, std::int64_t columns) const {
+    return {reinterpret_cast<T*>(buffer.data()), batch_, columns,
+            gpu::detail::row_stride<T>(columns)};
   }
 
-  /// ds, the bias' gradient and this layer's share of dx; a `copy` of `above` as floats, where one
-  /// is wanted.
-  template <Element Above, Element X>
-  void element_gradients(int layer, MatrixView<const Above> above, MatrixView<const X> x0,
-                         MatrixView<float> ds, MatrixView<float> dx, MatrixView<float> copy) {
+  // Of the last forward: x0, a layer's input, what its U takes, and U V x + b.
+  template <Element X, Element T>
+  MatrixView<const FirstInput<X, T>> first_input() const {
+    const Given& from = std::is_same_v<T, float> ? given_x_ : product_x_;
+    return {static_cast<const FirstInput<X, T>*>(from.data), batch_, width(), from.stride};
+  }
+  template <Element T>
+  MatrixView<const T> state(int layer) const {
+    if (layer == 0)
+      return {static_cast<const T*>(product_x_.data), batch_, width(), product_x_.stride};
+    return matrix<T>(states_[static_cast<std::size_t>(layer - 1)], width());
+  }
+  template <Element T>
+  MatrixView<const T> input(int layer) const {
+    if (!low_rank()) return state<T>(layer);
+    return matrix<T>(narrow_[static_cast<std::size_t>(layer)], rank());
+  }
+  template <Element T>
+  MatrixView<const T> scale(int layer) const {
+    return matrix<T>(scales_[static_cast<std::size_t>(layer)], width());
+  }
+
+  /// ds, the bias' gradient and this layer's share of dx; a `copy` of `above` as T, where one is
+  /// wanted.
+  template <Element X, Element Above, Element T>
+  void element_gradients(int layer, MatrixView<const Above> above, MatrixView<T> ds,
+                         MatrixView<float> dx, MatrixView<T> copy) {
+    using X0 = FirstInput<X, T>;
     const std::int64_t chunks = gpu::ceil_divide(ds.rows, gpu::sum_rows),
                        column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
     auto* partial = backend_.scratch_for<float>(gpu::ScratchSlot::column_sums, chunks * width());
-    gpu::CrossGradients<Above, X> gradients{
-        above, x0, scale(layer), ds, dx, layer + 1 == layers(), layer == 0};
-    if constexpr (!std::is_same_v<Above, float>) gradients.copy = copy;
+    gpu::CrossGradients<Above, X0, T> gradients{above, first_input<X, T>(),   scale<T>(layer), ds,
+                                                dx,    layer + 1 == layers(), layer == 0};
+    if constexpr (!std::is_same_v<Above, T>) gradients.copy = copy;
     backend_.launch("cross_backward", chunks * column_blocks, gpu::dense_threads,
-                    gpu::cross_backward<Above, X>, gradients, partial,
+                    gpu::cross_backward<Above, X0, T>, gradients, partial,
                     static_cast<int>(column_blocks));
     gpu::add_chunks(backend_, partial, chunks, width(), b(gradients_, layer));
   }
 
   /// to [g's columns, in's columns] = g^T in.
-  void weight_gradient(MatrixView<const float> g, MatrixView<const float> in, float* to) {
-    gemm_.run({.rows = g.columns,
-               .columns = in.columns,
-               .inner = g.rows,
-               .a_stride = g.stride,
-               .b_stride = in.stride,
-               .c_stride = in.columns,
-               .a_transposed = true},
-              g.data, in.data, nullptr, to);
+  template <Element T>
+  void weight_gradient(MatrixView<const T> g, MatrixView<const T> in, float* to) {
+    gpu::detail::multiply_aligned(backend_, weight_gradient_,
+                                  MatrixView<float>(to, g.columns, in.columns),
+                                  [&](MatrixView<float> weights) {
+                                    gemm_.run({.rows = g.columns,
+                                               .columns = in.columns,
+                                               .inner = g.rows,
+                                               .a_stride = g.stride,
+                                               .b_stride = in.stride,
+                                               .c_stride = weights.stride,
+                                               .a_transposed = true},
+                                              g.data, in.data, nullptr, weights.data);
+                                  });
   }
 
-  /// to = g w, plus the addend where there is one; w [g's columns, to's columns].
-  void input_gradient(MatrixView<const float> g, const float* w, MatrixView<float> to,
-                      MatrixView<const float> addend) {
+  /// to = g W, plus the addend where there is one; W [g's columns, to's columns].
+  template <Element T, Element Out>
+  void input_gradient(MatrixView<const T> g, std::size_t map, MatrixView<Out> to,
+                      MatrixView<const Out> addend) {
+    const MatrixView<const T> weight = copies_.weight<T>(map);
     gemm_.run({.rows = g.rows,
                .columns = to.columns,
                .inner = g.columns,
                .a_stride = g.stride,
-               .b_stride = to.columns,
+               .b_stride = weight.stride,
                .c_stride = to.stride,
                .addend_stride = addend.stride},
-              g.data, w, nullptr, to.data, addend.data);
+              g.data, weight.data, nullptr, to.data, addend.data);
   }
 
   Cuda backend_;
+  bool bfloat16_;
   gpu::Gemm gemm_;
+  gpu::detail::WeightCopies copies_;
   std::span<float> values_, gradients_;
-  MatrixView<const float> x_;      ///< as floats
-  const void* given_x_ = nullptr;  ///< of the type that CrossLayers knows
-  std::int64_t given_stride_ = 0;
+  std::int64_t batch_ = 0;  ///< of the last forward
+  /// x, of the type that CrossLayers knows, and as products read it.
+  struct Given {
+    const void* data = nullptr;
+    std::int64_t stride = 0;
+  } given_x_, product_x_;
   /// per layer: U V x + b, the layer's output (but the last's), V x
-  std::vector<Floats> scales_, states_, narrow_;
-  Floats gradient_, scale_gradient_, narrow_gradient_;
-  Floats widened_, input_sum_;  ///< x and dx of 16 bits, as floats
+  std::vector<Bytes> scales_, states_, narrow_;
+  Bytes gradient_, scale_gradient_, narrow_gradient_;
+  Bytes converted_x_, input_sum_;
+  Buffer<float, Cuda> weight_gradient_;
 };
 
 }  // namespace tessera::inline v0

@@ -31,9 +31,17 @@ class CrossInteraction : public detail::CrossLayers,
  public:
   CrossInteraction(const Host& backend, std::int64_t width, CrossOptions options = {})
       : detail::CrossLayers(width, options), backend_(backend) {
+    LinearOptions without_bias{.bias = false}, with_bias{.bias = true};
+    for (LinearOptions* const linear : {&without_bias, &with_bias})
+      if constexpr (requires { linear->precision = options.precision; })
+        linear->precision = options.precision;
+      else
+        require(options.precision == DensePrecision::float32,
+                "CrossInteraction: these linear layers multiply floats alone; leave the precision "
+                "as it is");
     for (int l = 0; l < options.layers; ++l) {
-      if (low_rank()) v_.emplace_back(backend, width, options.rank, LinearOptions{.bias = false});
-      u_.emplace_back(backend, inner(), width, LinearOptions{.bias = true});
+      if (low_rank()) v_.emplace_back(backend, width, options.rank, without_bias);
+      u_.emplace_back(backend, inner(), width, with_bias);
     }
   }
   explicit CrossInteraction(std::int64_t width, CrossOptions options = {})

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/dense_precision.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -17,6 +18,10 @@ struct CrossOptions {
   int layers = 3;
   std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
   bool tf32 = false;      ///< as MlpOptions'
+  /// Of products. On Cuda in bfloat16 what lies between them has 16 bits, too: x, each layer's
+  /// U V x + b, output and their gradients; elements are worked out, and dx summed, in float.
+  DensePrecision precision = DensePrecision::float32;
+  int candidates = 1;  ///< as MlpOptions'
 };
 
 namespace detail {
