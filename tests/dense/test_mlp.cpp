@@ -5,6 +5,7 @@
 // differences of the forward loop.
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/parameters.hpp>
+#include <tessera/interaction/cross.hpp>
 
 #include <doctest/doctest.h>
 
@@ -279,6 +280,93 @@ TEST_CASE("bfloat16 activations and products") {
                 {0, 1, 5, 33, 1100}, kBFloat16, threads);
     check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16}, {5, 33}, kBFloat16, threads);
   }
+}
+
+TEST_CASE("inputs and outputs of 16 bits: what floats give, rounded once") {
+  constexpr std::int64_t batch = 40;
+  Matrix<BFloat16> x(batch, 13, 3, 1), y(batch, 6, 1), dx(batch, 13, 2);
+  const Matrix<BFloat16> dy(batch, 6, 0, 2);
+  Matrix<float> wide_x(batch, 13, 0), wide_dy(batch, 6, 0), wide_y(batch, 6, 2),
+      wide_dx(batch, 13, 0);
+  for (std::int64_t s = 0; s < batch; ++s) {
+    for (std::int64_t k = 0; k < 13; ++k) wide_x(s, k) = to_float(x(s, k));
+    for (std::int64_t k = 0; k < 6; ++k) wide_dy(s, k) = to_float(dy(s, k));
+  }
+  Mlp<> floats({13, 6});
+  DenseParameters of_floats(3, floats);
+  CHECK_THROWS_WITH_AS(
+      floats.forward(x.view(), wide_y.view()),
+      "Mlp: an input or output of 16 bits needs .precision = DensePrecision::bfloat16",
+      InvalidArgument);
+  if (!supported(DensePrecision::bfloat16)) return;
+  for (const bool last_relu : {false, true}) {
+    Mlp<> mlp({13, 20, 6}, {.last_relu = last_relu, .precision = DensePrecision::bfloat16});
+    DenseParameters parameters(3, mlp);
+    mlp.forward(wide_x.view(), wide_y.view());
+    CHECK_THROWS_WITH_AS(
+        mlp.backward(dy.view(), dx.view()),
+        "Mlp: an output of 16 bits has a gradient of 16 bits, one of floats has one of floats",
+        InvalidArgument);
+    mlp.backward(wide_dy.view(), wide_dx.view());
+    const std::vector<float> gradients(parameters.gradients().begin(),
+                                       parameters.gradients().end());
+    mlp.forward(x.view(), y.view());
+    CHECK_THROWS_AS(mlp.backward(wide_dy.view(), wide_dx.view()), InvalidArgument);
+    int layers = 0;
+    mlp.backward(dy.view(), dx.view(), [&](std::span<const float>) { ++layers; });
+    CHECK(layers == 2);
+    CHECK(y.margin_untouched());
+    CHECK(dx.margin_untouched());
+    bool same = true;
+    for (std::int64_t s = 0; s < batch; ++s) {
+      for (std::int64_t k = 0; k < 6; ++k)
+        same = same && y(s, k).bits == from_float<BFloat16>(wide_y(s, k)).bits;
+      for (std::int64_t k = 0; k < 13; ++k)
+        same = same && dx(s, k).bits == from_float<BFloat16>(wide_dx(s, k)).bits;
+    }
+    CHECK(same);
+    CHECK(std::equal(gradients.begin(), gradients.end(), parameters.gradients().begin()));
+    // one end alone
+    Matrix<float> again(batch, 6, 0);
+    mlp.forward(x.view(), again.view());
+    mlp.backward(wide_dy.view(), dx.view());
+    for (std::int64_t s = 0; s < batch; ++s)
+      for (std::int64_t k = 0; k < 6; ++k) same = same && again(s, k) == wide_y(s, k);
+    CHECK(same);
+    mlp.forward(wide_x.view(), y.view());
+    mlp.backward(dy.view());
+    CHECK(std::equal(gradients.begin(), gradients.end(), parameters.gradients().begin()));
+  }
+}
+
+TEST_CASE("cross layers multiply in bfloat16") {
+  const CrossOptions options{.layers = 2, .rank = 8, .precision = DensePrecision::bfloat16};
+  if (!supported(DensePrecision::bfloat16)) {
+    CHECK_THROWS_AS(CrossInteraction<Linear<>>(40, options), InvalidArgument);
+    return;
+  }
+  CrossInteraction<Linear<>> narrow(40, options), wide(40, {.layers = 2, .rank = 8});
+  DenseParameters of_narrow(3, narrow), of_wide(3, wide);
+  constexpr std::int64_t batch = 50;
+  const Matrix<float> x(batch, 40, 3, 1), dy(batch, 40, 0, 2);
+  Matrix<float> y(batch, 40, 1), dx(batch, 40, 2), exact_y(batch, 40, 0), exact_dx(batch, 40, 0);
+  narrow.forward(x.view(), y.view());
+  narrow.backward(dy.view(), dx.view());
+  wide.forward(x.view(), exact_y.view());
+  wide.backward(dy.view(), exact_dx.view());
+  // the root of the mean square difference, as a share of the numbers' own
+  const auto apart = [&](const auto& a, const auto& b) {
+    double difference = 0, all = 0;
+    for (std::int64_t s = 0; s < batch; ++s)
+      for (std::int64_t k = 0; k < 40; ++k) {
+        difference += std::pow(static_cast<double>(a(s, k)) - static_cast<double>(b(s, k)), 2);
+        all += std::pow(static_cast<double>(b(s, k)), 2);
+      }
+    return std::sqrt(difference / all);
+  };
+  CHECK(apart(y, exact_y) < 0.02);
+  CHECK(apart(y, exact_y) > 1e-4);
+  CHECK(apart(dx, exact_dx) < 0.02);
 }
 
 TEST_CASE("gradients are the forward pass's central differences") {

@@ -6,6 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/mask_and_sum.hpp>
 #include <tessera/dense/matmul.hpp>
+#include <tessera/dense/mlp_ends.hpp>
 #include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
@@ -28,12 +29,15 @@ namespace tessera::inline v0 {
 /// its cache, so that a block's activations, their masks and bias gradients are served from there.
 /// One object serves one caller at a time.
 template <>
-class Mlp<Host> : public detail::MlpLayers {
+class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
+  friend detail::MlpEnds<Mlp>;
+
  public:
   /// `sizes`: the input's width, then every layer's output width. Samples are divided over the
   /// backend's threads. Throws InvalidArgument unless there are two or more sizes, all positive.
   Mlp(const Host& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
       : detail::MlpLayers("Mlp", std::move(sizes), options.bias),
+        detail::MlpEnds<Mlp>(backend),
         threads_(backend.threads()),
         options_(options) {
     require(supported(options_.precision),
@@ -67,6 +71,25 @@ class Mlp<Host> : public detail::MlpLayers {
   /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
   /// the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
+    gave_floats();
+    forward_floats(x, y);
+  }
+  using detail::MlpEnds<Mlp>::forward;
+
+  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
+  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
+  /// called with the gradients of the last layer, then of the one before it, and so on, each as
+  /// soon as it is final: with one thread while the layers before it are yet to come.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
+    check_output_gradient(false, dy.rows);
+    backward_floats(dy, dx, ready);
+  }
+  using detail::MlpEnds<Mlp>::backward;
+
+ private:
+  bool multiplies_bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
+
+  void forward_floats(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
     if (x.rows == 0) return;
     const Division division(x.rows, threads_);
@@ -83,11 +106,7 @@ class Mlp<Host> : public detail::MlpLayers {
     });
   }
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
-  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
-  /// called with the gradients of the last layer, then of the one before it, and so on, each as
-  /// soon as it is final: with one thread while the layers before it are yet to come.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
+  void backward_floats(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
     check_backward(dy, dx);
     if (dy.rows == 0) {
       std::fill(gradients_.begin(), gradients_.end(), 0.0f);
@@ -118,7 +137,6 @@ class Mlp<Host> : public detail::MlpLayers {
     announce_all(ready);
   }
 
- private:
   static bool avx512() {
     static const bool has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >=
                             static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
