@@ -288,10 +288,15 @@ TEST_CASE_TEMPLATE(
   });
 }
 
+namespace {
+
 /// Bags cut at the rows of 11 blocks, which are more than one pass serves; plainly, and by the
 /// operation: sizes first, then everything that a block may ask for.
-TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly", Id, std::int32_t,
-                   std::int64_t) {
+/// `counted`: the call that packs goes on from the counts of the one before.
+template <class Id>
+void check_split(bool one_id_each, bool counted) {
+  CAPTURE(one_id_each);
+  CAPTURE(counted);
   constexpr std::int64_t rows = 1000, bag_count = 700;
   constexpr std::size_t block_count = 11;
   using Pack = op::PackBags<Id>;
@@ -306,7 +311,7 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
   std::vector<Id> ids;
   std::vector<std::int64_t> offsets{0};
   for (std::int64_t bag = 0; bag < bag_count; ++bag) {
-    for (std::int64_t i = random_below(random, 7); i > 0; --i)
+    for (std::int64_t i = one_id_each ? 1 : random_below(random, 7); i > 0; --i)
       ids.push_back(
           static_cast<Id>(random_below(random, 40) == 0 ? -1 : random_below(random, rows)));
     offsets.push_back(std::ssize(ids));
@@ -346,11 +351,14 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
     for (std::size_t b = 0; b < block_count; ++b)
       blocks[b].row_begin = cuts[b], blocks[b].row_end = cuts[b + 1];
     op::Bags<Id> bags;
-    bags.ids = device_ids.data(), bags.offsets = device_offsets.data();
+    bags.ids = device_ids.data(), bags.offsets = one_id_each ? nullptr : device_offsets.data();
     bags.weights = device_weights.data(), bags.bags = bag_count;
     bags.entry_bound = std::ssize(ids);
     const std::vector<typename Pack::Job> jobs{{bags, blocks}};
-    op::run<Pack>(backend, {jobs, true});
+    op::run<Pack>(backend, {.jobs = jobs, .count_only = true});
+    // what other operations do with their scratch memory meanwhile
+    for (const auto slot : {gpu::ScratchSlot::entries, gpu::ScratchSlot::places})
+      backend.fill_zero(backend.scratch(slot, 4096), 4096);
     std::int64_t entry = 0, bag = 0;
     for (std::size_t b = 0; b < block_count; ++b) {
       REQUIRE(blocks[b].entries == std::ssize(expected[b].ids));
@@ -360,7 +368,7 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
       blocks[b].samples = samples.data() + bag, blocks[b].lengths = lengths.data() + bag;
       entry += blocks[b].entries, bag += blocks[b].bags;
     }
-    op::run<Pack>(backend, {jobs});
+    op::run<Pack>(backend, {.jobs = jobs, .counted = counted});
     bags.weights = nullptr, bags.bag_scale = device_scale.data();
     const std::vector<typename Pack::Job> scaled{{bags, blocks}};
     bag = 0;
@@ -368,7 +376,7 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
       block.weights = nullptr, block.bag_scale = out_scale.data() + bag;
       bag += block.bags;
     }
-    op::run<Pack>(backend, {scaled});
+    op::run<Pack>(backend, {.jobs = scaled});
     Expected all;
     for (const Expected& e : expected) {
       all.ids.insert(all.ids.end(), e.ids.begin(), e.ids.end());
@@ -389,4 +397,14 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
     CHECK(same(samples.read(), all.samples));
     CHECK(same(lengths.read(), all.lengths));
   });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly", Id, std::int32_t,
+                   std::int64_t) {
+  for (const bool counted : {false, true}) {
+    check_split<Id>(false, counted);
+    check_split<Id>(true, counted);
+  }
 }

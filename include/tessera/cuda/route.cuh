@@ -134,13 +134,44 @@ struct SplitGroup {
   TESSERA_HOST_DEVICE std::int64_t tiles() const {
     return (bags.bags + sum_threads - 1) / sum_threads;
   }
-  /// The block that holds a row, or -1.
+  /// The block that holds a row, or -1. All threads read all blocks' bounds, at the same time.
   __device__ int block_of(std::int64_t row) const {
-    int b = 0;
-    while (b + 1 < count && row >= blocks[b + 1].row_begin) ++b;
-    return row >= blocks[b].row_begin && row < blocks[b].row_end ? b : -1;
+    int found = row >= blocks[0].row_begin ? 0 : -1;
+    std::int64_t end = blocks[0].row_end;
+    for (int b = 1; b < split_blocks; ++b)
+      if (b < count && row >= blocks[b].row_begin) found = b, end = blocks[b].row_end;
+    return row < end ? found : -1;
   }
 };
+
+/// How many threads of each warp have an id in each block of rows.
+using WarpVotes = int[sum_threads / 32][split_blocks];
+
+/// Bags of one id each: a tile's ids are found by votes of its warps.
+template <IdType Id>
+struct OneIdBag {
+  std::int64_t bag;
+  Id id;
+  int block;           ///< of rows, or -1
+  int before_of_warp;  ///< threads before this one in its warp whose ids are in the same block
+};
+/// The whole block calls it; ends behind a barrier.
+template <IdType Id>
+__device__ OneIdBag<Id> vote(const SplitGroup<Id>& group, std::int64_t tile, WarpVotes& votes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  OneIdBag<Id> mine{tile * sum_threads + threadIdx.x, Id{-1}, -1, 0};
+  if (mine.bag < group.bags.bags) {
+    mine.id = group.bags.ids[mine.bag];
+    mine.block = group.block_of(static_cast<std::int64_t>(mine.id));
+  }
+  for (int b = 0; b < split_blocks; ++b) {
+    const unsigned here = __ballot_sync(0xffffffffu, mine.block == b);
+    if (mine.block == b) mine.before_of_warp = __popc(here & ((1u << lane) - 1u));
+    if (lane == b) votes[warp][b] = __popc(here);
+  }
+  __syncthreads();
+  return mine;
+}
 
 /// Per block of rows and thread: bags and entries, as in tile_word; once summed, what stands before
 /// the thread, and all at the end.
@@ -193,10 +224,58 @@ __global__ void __launch_bounds__(sum_threads)
   const int g = batch.find(blockIdx.x);
   const SplitGroup<Id>& group = batch.groups[g];
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
+  if (group.bags.offsets == nullptr) {
+    auto& votes = block_shared<WarpVotes>();
+    vote(group, tile, votes);
+    const int b = static_cast<int>(threadIdx.x);
+    if (b >= group.count) return;
+    std::int64_t ids = 0;
+    for (const auto& of_warp : votes) ids += of_warp[b];
+    tiles[group.first_tile + b * group.tiles() + tile] = {ids, ids};
+    return;
+  }
   count_bag(group, tile, cells);
   sum_cells(group.count, cells);
   if (const int b = static_cast<int>(threadIdx.x); b < group.count)
     tiles[group.first_tile + b * group.tiles() + tile] = unpack_word(cells[b][sum_threads]);
+}
+
+/// Bags of one id each into their blocks: as many bags as entries, so that one sum says where both
+/// go.
+template <IdType Id>
+__device__ void write_one_id_bags(const SplitGroup<Id>& group, std::int64_t tile,
+                                  const PackCount* tiles) {
+  // Of a thread's own block, by an index of its own: from shared memory, not from parameters.
+  struct Target {
+    std::int64_t entries;
+    std::int32_t* samples;
+    std::uint32_t* lengths;
+    Id* ids;
+    float* weights;
+    float* bag_scale;
+    std::int64_t* positions;
+  };
+  auto& votes = block_shared<WarpVotes>();
+  auto& targets = block_shared<Target[split_blocks]>();
+  if (const int b = static_cast<int>(threadIdx.x); b < group.count) {
+    const auto& to = group.blocks[b];
+    targets[b] = {to.entries, to.samples,   to.lengths,  to.ids,
+                  to.weights, to.bag_scale, to.positions};
+  }
+  const OneIdBag<Id> mine = vote(group, tile, votes);
+  if (mine.block < 0) return;
+  const Target& block = targets[mine.block];
+  std::int64_t at =
+      tiles[group.first_tile + mine.block * group.tiles() + tile].entries + mine.before_of_warp;
+  for (int w = 0; w < static_cast<int>(threadIdx.x) / 32; ++w) at += votes[w][mine.block];
+  const bool fits = at < block.entries;
+  if (block.samples != nullptr) block.samples[at] = static_cast<std::int32_t>(mine.bag);
+  if (block.lengths != nullptr) block.lengths[at] = fits ? 1 : 0;
+  if (block.bag_scale != nullptr) block.bag_scale[at] = group.bags.bag_scale[mine.bag];
+  if (!fits) return;
+  block.ids[at] = mine.id;
+  if (block.weights != nullptr) block.weights[at] = group.bags.weights[mine.bag];
+  if (block.positions != nullptr) block.positions[at] = mine.bag;
 }
 
 /// As write_tiles, for all blocks of a group: a thread puts its bag's entries where each block's
@@ -207,8 +286,9 @@ __global__ void __launch_bounds__(sum_threads)
   auto& cells = block_shared<SplitCells>();
   const int g = batch.find(blockIdx.x), t = static_cast<int>(threadIdx.x);
   const SplitGroup<Id>& group = batch.groups[g];
-  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g],
-                     bag = count_bag(group, tile, cells);
+  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
+  if (group.bags.offsets == nullptr) return write_one_id_bags(group, tile, tiles);
+  const std::int64_t bag = count_bag(group, tile, cells);
   sum_cells(group.count, cells);
   std::int64_t to[split_blocks];
   for (int b = 0; b < split_blocks; ++b) {
@@ -299,18 +379,20 @@ struct op::Kernel<op::PackBags<Id>, Cuda> {
         }
         tiles += groups.back().tiles();
       }
-    auto* counts = backend.scratch_for<gpu::detail::PackCount>(gpu::ScratchSlot::entries, tiles);
-    auto* totals =
-        backend.scratch_for<gpu::detail::PackCount>(gpu::ScratchSlot::places, std::ssize(groups));
+    auto* const totals = backend.scratch_for<gpu::detail::PackCount>(gpu::ScratchSlot::pack_counts,
+                                                                     std::ssize(groups) + tiles);
+    auto* const counts = totals + groups.size();
     const auto whole_tiles = [](const Group& group) { return group.whole ? group.tiles() : 0; };
     const auto split_tiles = [](const Split& split) { return split.tiles(); };
-    gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, whole_tiles,
-                                gpu::detail::count_tiles<Id>, counts);
-    gpu::launch_by_group<Split>(backend, "count_split", gpu::sum_threads, splits, split_tiles,
-                                gpu::detail::count_split<Id>, counts);
-    gpu::launch_by_group<Group>(
-        backend, "sum_tiles", gpu::sum_threads, groups, [](const Group&) { return 1; },
-        gpu::detail::sum_tiles<Id>, counts, totals);
+    if (!p.counted || known) {
+      gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, whole_tiles,
+                                  gpu::detail::count_tiles<Id>, counts);
+      gpu::launch_by_group<Split>(backend, "count_split", gpu::sum_threads, splits, split_tiles,
+                                  gpu::detail::count_split<Id>, counts);
+      gpu::launch_by_group<Group>(
+          backend, "sum_tiles", gpu::sum_threads, groups, [](const Group&) { return 1; },
+          gpu::detail::sum_tiles<Id>, counts, totals);
+    }
     if (p.count_only) return read_totals(backend, p, totals, groups.size());
     gpu::launch_by_group<Group>(backend, "write_tiles", gpu::sum_threads, groups, whole_tiles,
                                 gpu::detail::write_tiles<Id>, counts);

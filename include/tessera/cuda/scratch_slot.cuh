@@ -9,8 +9,9 @@ namespace tessera::inline v0::gpu {
 /// The blocks of a backend's scratch memory, by what an operation keeps there while it runs. An
 /// operation that calls another one and goes on with its own blocks must not share them with it.
 enum class ScratchSlot : std::size_t {
-  entries,           ///< entries or keys to sort, counts of tiles, losses, decoded rows
-  places,            ///< what belongs to them: places of keys, totals of jobs
+  entries,           ///< entries or keys to sort, losses, decoded rows
+  places,            ///< what belongs to them: places of keys
+  pack_counts,       ///< of tiles and of jobs, from the call that counts to the one that packs
   cub,               ///< CUB's temporary memory
   sources,           ///< where gradients or arrays begin, for kernels
   windows,           ///< a number or two per window of sorted entries

@@ -37,6 +37,8 @@ struct PackBags {
   struct Parameters {
     std::span<const Job> jobs;
     bool count_only = false;  ///< sets bags and entries of each block and writes nothing else
+    /// The backend's last call counted these jobs, and what it counted from is as it was.
+    bool counted = false;
   };
 };
 

@@ -66,7 +66,7 @@ class LocalIdExchange {
     for (std::size_t j = 0; j < step.routed.blocks_.size(); ++j)
       step.routed.pack_jobs_[j].blocks = {&step.routed.blocks_[j], 1};
     if (!step.routed.pack_jobs_.empty())
-      op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, true});
+      op::run<op::PackBags<Id>>(backend_, {.jobs = step.routed.pack_jobs_, .count_only = true});
   }
 
   void measure(StepState& step) {
@@ -142,7 +142,7 @@ class LocalIdExchange {
       at += m.size;
     }
     if (step.routed.pack_jobs_.empty()) return;
-    op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, false});
+    op::run<op::PackBags<Id>>(backend_, {.jobs = step.routed.pack_jobs_, .counted = true});
     op::run<op::OffsetsFromLengths>(backend_, {step.routed.offset_jobs_});
   }
 

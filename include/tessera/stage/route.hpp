@@ -191,7 +191,7 @@ class IdExchange {
   void count(StepState& step) {
     list_chains(step);
     if (step.routed.pack_jobs_.empty()) return;
-    op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, true});
+    op::run<op::PackBags<Id>>(backend_, {.jobs = step.routed.pack_jobs_, .count_only = true});
     const Block* block = step.routed.blocks_.data();
     for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
@@ -294,7 +294,7 @@ class IdExchange {
           next_position += sent.entries;
         }
       }
-    op::run<op::PackBags<Id>>(backend_, {step.routed.pack_jobs_, false});
+    op::run<op::PackBags<Id>>(backend_, {.jobs = step.routed.pack_jobs_, .counted = true});
   }
 
   void unpack(StepState& step) {
