@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup, update, routing, dot interaction and codecs, each alone. Counters: bench_gpu.hpp.
+// Lookup, update, routing, dot interaction, cross layers' elements and codecs, each alone. Counters: bench_gpu.hpp.
 #include <gpu/bench_gpu.hpp>
+
+#include <tessera/interaction/cross_kernels.cuh>
 
 #include <fmt/format.h>
 
@@ -78,29 +80,32 @@ std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std:
   return groups;
 }
 
-template <int Width>
+/// Rows and outputs of T.
+template <int Width, Element T = float>
 void lookup(benchmark::State& state, Shape s) {
+  using Group = op::LookupGroup<std::int32_t, T>;
   const Cuda backend;
   const Ids& drawn = ids_of(s);
-  const detail::Arena<Cuda> arena(backend, std::type_identity<float>{}, s.rows * s.tables, Width,
-                                  Sgd{}, s.tier);
-  const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
+  const detail::Arena<Cuda> arena(backend, std::type_identity<T>{}, s.rows * s.tables, Width, Sgd{},
+                                  s.tier);
+  const DeviceArray<T> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
+  constexpr double row = sizeof(T) * Width;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
-               out = static_cast<double>(output.size()) * 4;
+               out = static_cast<double>(output.size() * sizeof(T));
   // Over the bus rows travel as often as they are read, and nothing else counts.
   const bool far = s.tier == Tier::host;
   measure(
-      state, backend, inputs, entries * (4 * Width + 4) + out,
-      far ? entries * 4 * Width : drawn.distinct * 4 * Width + entries * 4 + out,
+      state, backend, inputs, entries * (row + 4) + out,
+      far ? entries * row : drawn.distinct * row + entries * 4 + out,
       far ? Expected{.share = 0.7, .over_bus = true} : Expected{.share = 0.8, .from_cache = true},
       [&](std::size_t input) {
-        const auto groups = groups_of<op::LookupGroup<std::int32_t>>(
+        const auto groups = groups_of<Group>(
             s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-              return op::LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
+              return Group{bags, output.data() + t * Width, stride};
             });
-        op::run<op::Lookup<float, std::int32_t, Width>>(backend,
-                                                        {arena.weights<float>(), Width, groups});
+        op::run<op::Lookup<T, std::int32_t, Width, T>>(
+            backend, {arena.template weights<T>(), Width, groups});
       });
 }
 
@@ -156,6 +161,39 @@ void dot(benchmark::State& state, double share) {
   });
 }
 
+/// What a layer of DCNv2's cross does beside its products of T, of vectors of DLRM's width: forward
+/// the last layer, which reads x0, its scale and its input; backward a layer that the last one lies
+/// above. `End`: of x0, y and its gradient.
+template <Element End, Element T, bool Backward>
+void cross(benchmark::State& state, double share) {
+  constexpr std::int64_t width = 27 * 128, blocks = width / gpu::cross_columns;
+  const Cuda backend;
+  const std::int64_t batch = size_or(32768, 8), chunks = gpu::ceil_divide(batch, gpu::sum_rows);
+  const auto drawn = [&]<class E>(E, std::uint64_t seed) {
+    return drawn_values<E>(backend, batch * width, seed);
+  };
+  const auto matrix = [&](const auto& array) { return MatrixView(array.data(), batch, width); };
+  const DeviceArray<End> x0 = drawn(End{}, 1), end = drawn(End{}, 2);
+  const DeviceArray<T> scale = drawn(T{}, 3), before = drawn(T{}, 4);
+  const DeviceArray<float> sum = drawn(float{}, 5),
+                           partial(backend, static_cast<std::size_t>(chunks * width));
+  const double element = 2.0 * sizeof(End) + 2.0 * sizeof(T) + (Backward ? 8 : 0),
+               bytes = element * static_cast<double>(batch * width);
+  measure(state, backend, 1, bytes, bytes, {.share = share}, [&](std::size_t) {
+    if constexpr (Backward)
+      backend.launch("cross_backward", chunks * blocks, gpu::dense_threads,
+                     gpu::cross_backward<End, End, T>,
+                     gpu::CrossGradients<End, End, T>{matrix(end), matrix(x0), matrix(scale),
+                                                      matrix(before), matrix(sum)},
+                     partial.data(), static_cast<int>(blocks));
+    else
+      backend.launch("cross_forward", gpu::ceil_divide(batch, gpu::cross_rows<End, T>) * blocks,
+                     gpu::dense_threads, gpu::cross_forward<End, T, End>,
+                     MatrixView<const End>(matrix(x0)), MatrixView<const T>(matrix(scale)),
+                     MatrixView<const T>(matrix(before)), matrix(end), static_cast<int>(blocks));
+  });
+}
+
 /// Bags split by the ranks that hold their rows, of tables cut into 8 blocks: sizes first, for
 /// which the host waits, then ids, bags and lengths.
 void route(benchmark::State& state, Shape s) {
@@ -181,14 +219,14 @@ void route(benchmark::State& state, Shape s) {
           return Pack::Job{bags,
                            std::span(blocks).subspan(static_cast<std::size_t>(ranks * t), ranks)};
         });
-    op::run<Pack>(backend, {jobs, true});
+    op::run<Pack>(backend, {.jobs = jobs, .count_only = true});
     std::int64_t entry = 0, bag = 0;
     for (Pack::Block& block : blocks) {
       block.ids = routed.data() + entry, block.samples = samples.data() + bag,
       block.lengths = lengths.data() + bag;
       entry += block.entries, bag += block.bags;
     }
-    op::run<Pack>(backend, {jobs});
+    op::run<Pack>(backend, {.jobs = jobs, .counted = true});
     return bag;
   };
   const double bytes = 8.0 * static_cast<double>(entries) + 8.0 * static_cast<double>(step(0)) +
@@ -256,8 +294,17 @@ int main(int argc, char** argv) {
     add(fmt::format("{}/26 tables/one-hot/zipf:1.05", name),
         [=](benchmark::State& state) { lookup_or_update(state, tables); });
   };
-  cases("lookup/width:128", lookup<128>);
-  cases("lookup/width:16", lookup<16>);
+  cases("lookup/width:128", lookup<128, float>);
+  cases("lookup/width:16", lookup<16, float>);
+  for (const double skew : {0.0, 1.05})
+    for (const std::int64_t bag : {1, 16}) {
+      const Shape s = sized({.bags = (1 << 20) / bag, .bag = bag, .skew = skew});
+      const std::string of = fmt::format("bag:{}/{}", bag, skew == 0 ? "uniform" : "zipf:1.05");
+      add("lookup/fp16/width:128/" + of,
+          [=](benchmark::State& state) { lookup<128, Half>(state, s); });
+      add("lookup/bf16/width:128/" + of,
+          [=](benchmark::State& state) { lookup<128, BFloat16>(state, s); });
+    }
   cases("update/sgd/width:128", update<128, Sgd>);
   cases("update/rowwise adagrad/width:128", update<128, RowWiseAdagrad>);
   cases("update/rowwise adagrad/width:16", update<16, RowWiseAdagrad>);
@@ -296,6 +343,15 @@ int main(int argc, char** argv) {
       [](benchmark::State& state) { dot<float, true, false>(state, 0.95); });
   add("dot backward/27 x 128/tf32",
       [](benchmark::State& state) { dot<float, true, true>(state, 0.95); });
+  const auto crosses = [&]<class End, class T>(const char* name, End, T) {
+    add(fmt::format("cross forward/3456/{}", name),
+        [](benchmark::State& state) { cross<End, T, false>(state, 0.85); });
+    add(fmt::format("cross backward/3456/{}", name),
+        [](benchmark::State& state) { cross<End, T, true>(state, 0.75); });
+  };
+  crosses("fp32", float{}, float{});
+  crosses("bf16 ends", BFloat16{}, float{});
+  crosses("bf16", BFloat16{}, BFloat16{});
   add("encode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, false>(state, 0.75); });
   add("encode/width:128/int8", [](benchmark::State& state) { codec<Int8, false>(state, 0.65); });
   add("decode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, true>(state, 0.6); });

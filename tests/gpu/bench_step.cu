@@ -7,12 +7,14 @@
 //   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, MLP in TF32 or bfloat16.
 //   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
 //   A table of 2 GB alone: in the GPU's memory, in the host's, and there behind caches; batches routed ahead.
+//   DCNv2: the same with three cross layers of rank 512 in place of the dot products, as MLPerf's.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
 //   or bfloat16; "bf16 outputs": MLPs, pooled vectors, dot and their gradients in bfloat16. Its 13 numbers, and the rows of the others' models, are padded to multiples of 16.
 #include <gpu/bench_gpu.hpp>
 #include <gpu/graph.hpp>
 
 #include <tessera/dense/dense.cuh>
+#include <tessera/interaction/cross.cuh>
 #include <tessera/interaction/dot.cuh>
 #include <tessera/planner/power_law.hpp>
 
@@ -155,6 +157,8 @@ struct Batches {
   }
 };
 
+/// `T`: of pooled vectors and their gradients.
+template <Element T>
 void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision,
             bool captured) {
   std::vector<std::string> names;
@@ -180,7 +184,7 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
   const Adagrad adagrad{1e-7f, 0.1f};
-  LayoutCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
+  LayoutCollection<Widths<8, 16, 32>, Adagrad, Cuda, One, OutputType<T>> embeddings{
       self,
       backend,
       make_layout({1}, tables, features, shards),
@@ -200,26 +204,27 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   for (const Source& source : sources) bounds.push_back(batch_size() * source.hotness);
   const Batches& drawn = Batches::of(model.name, sources);
   const std::int64_t batch = batch_size();
-  const DeviceArray<float> x = floats(backend, batch * columns),
-                           dx = floats(backend, batch * columns), labels = floats(backend, batch),
-                           logits = floats(backend, batch), d_logits = floats(backend, batch);
+  const DeviceArray<T> x(backend, static_cast<std::size_t>(batch * columns)), dx(backend, x.size());
+  const DeviceArray<float> labels = floats(backend, batch), logits = floats(backend, batch),
+                           d_logits = floats(backend, batch);
   const DeviceArray<double> loss(backend, 1);
-  const MatrixView<float> vectors(x.data(), batch, embeddings.columns(), columns),
+  const MatrixView<T> vectors(x.data(), batch, embeddings.columns(), columns),
       d_x(dx.data(), batch, columns);
 
   // Rows once for the lookup and, with their states, once read and once written by the update;
   // activations written and read, both ways.
-  const double activations = 4.0 * 4 * static_cast<double>(batch * columns);
+  const double activations = 4.0 * sizeof(T) * static_cast<double>(batch * columns);
   const auto train = [&](std::size_t b) {
     KeyedJagged<std::int64_t> input{
         std::ssize(features), batch, drawn.ids[b].span(), drawn.offsets.span(), {}};
     input.bounds = bounds;
     const auto pooled = embeddings.forward(input, vectors);
-    mlp.forward({x.data(), batch, columns}, {logits.data(), batch, 1});
+    mlp.forward(MatrixView<const T>(x.data(), batch, columns),
+                MatrixView<float>(logits.data(), batch, 1));
     BinaryCrossEntropyWithLogits{}.forward_backward(backend, {logits.data(), batch, 1},
                                                     labels.span(), {d_logits.data(), batch, 1},
                                                     loss.data());
-    mlp.backward({d_logits.data(), batch, 1}, d_x);
+    mlp.backward(MatrixView<float>(d_logits.data(), batch, 1), d_x);
     dense.step(parameters, 0.001f);
     embeddings.backward(pooled, d_x.column_range(0, embeddings.columns()));
   };
@@ -237,15 +242,74 @@ struct DlrmCase {
   bool gradient_epilogues = false;
 };
 
-/// `T`: of pooled vectors, the dot interaction's products, and their gradients.
+constexpr int dlrm_tables = 26, dlrm_width = 128;
+
+/// DLRM's interaction of vectors of T.
 template <Element T>
+struct Dots {
+  using Dot = DotInteraction<dlrm_tables + 1, dlrm_width, 32, T, std::is_same_v<T, float>>;
+  const Cuda& backend;
+
+  static constexpr std::int64_t columns() { return Dot::columns(); }
+  void forward(MatrixView<T> x, MatrixView<T> z) { Dot::forward(backend, x, z); }
+  void backward(MatrixView<T> x, MatrixView<T> dz, MatrixView<T> dx) {
+    Dot::backward(backend, x, dz, dx);
+  }
+  DenseParameters<Cuda> parameters(Mlp<Cuda>& bottom, Mlp<Cuda>& top) {
+    return {backend, 1, bottom, top};
+  }
+  static double memory_us(bool tf32) { return tf32 ? 3'580 : is_float ? 3'200 : 2'060; }
+  static double products_us(bool tf32) { return tf32 ? 2'530 : 1'260; }
+  static double bytes(std::int64_t batch) {
+    // Vectors written, read by both directions, their gradients written and read; products and
+    // theirs written and read.
+    return sizeof(T) * static_cast<double>(batch * (5 * Dot::input_columns() + 4 * columns()));
+  }
+
+ private:
+  static constexpr bool is_float = std::is_same_v<T, float>;
+};
+
+/// DCNv2's.
+template <Element T>
+struct Cross {
+  static constexpr std::int64_t columns() { return (dlrm_tables + 1) * dlrm_width; }
+  const Cuda& backend;
+  static constexpr bool is_float = std::is_same_v<T, float>;
+  CrossInteraction<Linear<Cuda>> layers{
+      backend,
+      columns(),
+      {.layers = 3,
+       .rank = size_or(512, 8),
+       .tf32 = is_float,
+       .precision = is_float ? DensePrecision::float32 : DensePrecision::bfloat16,
+       .candidates = candidates}};
+
+  void forward(MatrixView<T> x, MatrixView<T> z) { layers.forward(MatrixView<const T>(x), z); }
+  void backward(MatrixView<T>, MatrixView<T> dz, MatrixView<T> dx) {
+    layers.backward(MatrixView<const T>(dz), dx);
+  }
+  DenseParameters<Cuda> parameters(Mlp<Cuda>& bottom, Mlp<Cuda>& top) {
+    return {backend, 1, bottom, layers, top};
+  }
+  static double memory_us(bool) { return is_float ? 16'150 : 9'600; }
+  static double products_us(bool tf32) { return tf32 ? 17'000 : 8'500; }
+  static double bytes(std::int64_t batch) {
+    // A layer's numbers of T: 6 forward, 9 backward, and 2 floats; beside the layers as Dots.
+    return static_cast<double>(batch * columns()) * (3.0 * (15 * sizeof(T) + 8) + 7 * sizeof(T));
+  }
+};
+
+/// `Interaction`: Dots or Cross; `T`: of pooled vectors, what the interaction gives, and their
+/// gradients.
+template <template <Element> class Interaction, Element T>
 void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
-  constexpr int width = 128, tables = 26, numbers_in = 16;  // 13 numbers, padded
+  constexpr int width = dlrm_width, tables = dlrm_tables, numbers_in = 16;  // 13 numbers, padded
   const std::int64_t batch = batch_size(), rows = size_or(1'000'000, 50);
   constexpr std::int64_t columns = (tables + 1) * std::int64_t{width};
-  using Dot = DotInteraction<tables + 1, width, 32, T, std::is_same_v<T, float>>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
+  Interaction<T> interaction{backend};
   One self{CudaTransfer(backend)};
   std::vector<std::string> names;
   for (int t = 0; t < tables; ++t) names.push_back(fmt::format("t{}", t));
@@ -268,10 +332,10 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   std::vector<std::int64_t> of_top = layers({1024, 1024, 512, 256, 1}), sizes = layers({512, 256});
   sizes.insert(sizes.begin(), numbers_in);
   sizes.push_back(width);
-  of_top.insert(of_top.begin(), Dot::columns());
+  of_top.insert(of_top.begin(), interaction.columns());
   Mlp<Cuda> bottom(backend, sizes, of_bottom);
   Mlp<Cuda> top(backend, of_top, options);
-  DenseParameters parameters(backend, 1, bottom, top);
+  DenseParameters<Cuda> parameters = interaction.parameters(bottom, top);
   DenseOptimizer dense(backend, Sgd{});
 
   const Batches& drawn = Batches::of("DLRM", std::vector<Source>(tables, {1, rows, width}));
@@ -281,11 +345,12 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   const auto matrix = [&](std::int64_t columns_of) {
     return DeviceArray<T>(backend, static_cast<std::size_t>(batch * columns_of));
   };
-  const DeviceArray<T> x = matrix(columns), dx = matrix(columns), z = matrix(Dot::columns()),
-                       dz = matrix(Dot::columns());
+  const DeviceArray<T> x = matrix(columns), dx = matrix(columns), z = matrix(interaction.columns()),
+                       dz = matrix(interaction.columns());
   const DeviceArray<double> loss(backend, 1);
   const MatrixView<T> vectors(x.data(), batch, columns), d_vectors(dx.data(), batch, columns),
-      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns());
+      products(z.data(), batch, interaction.columns()),
+      d_products(dz.data(), batch, interaction.columns());
   const MatrixView<float> numbers(numbers_of.data(), batch, numbers_in),
       out(logits.data(), batch, 1), d_out(d_logits.data(), batch, 1);
   const auto train = [&](std::size_t b) {
@@ -293,29 +358,23 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     const auto pooled =
         embeddings.forward(KeyedJagged<std::int64_t>{tables, batch, drawn.ids[b].span(), {}, {}},
                            vectors.column_range(width, tables * width));
-    Dot::forward(backend, vectors, products);
+    interaction.forward(vectors, products);
     top.forward(MatrixView<const T>(products), out);
     BinaryCrossEntropyWithLogits{}.forward_backward(backend, out, labels.span(), d_out,
                                                     loss.data());
     top.backward(d_out, d_products);
-    Dot::backward(backend, vectors, d_products, d_vectors);
+    interaction.backward(vectors, d_products, d_vectors);
     bottom.backward(MatrixView<const T>(d_vectors.column_range(0, width)));
     dense.step(parameters, 0.01f);
     embeddings.backward(pooled, d_vectors.column_range(width, tables * width));
   };
-  // Vectors written, read by both directions of the interaction, their gradients written and read;
-  // products and theirs written and read.
-  constexpr bool is_float = std::is_same_v<T, float>;
-  const double activations = static_cast<double>(sizeof(T)) * static_cast<double>(batch) *
-                             static_cast<double>(5 * columns + 4 * Dot::columns());
+  const double activations = interaction.bytes(batch);
   const bool tf32 = how.precision == DensePrecision::float32;
-  measure_steps(state, backend, stream, captured, 3 * drawn.entry_bytes + activations,
-                3 * drawn.distinct_bytes + activations,
-                {.memory_us = tf32       ? 3'580.0
-                              : is_float ? 3'200.0
-                                         : 2'060.0,
-                 .products_us = tf32 ? 2'530.0 : 1'260.0},
-                train);
+  measure_steps(
+      state, backend, stream, captured, 3 * drawn.entry_bytes + activations,
+      3 * drawn.distinct_bytes + activations,
+      {.memory_us = interaction.memory_us(tf32), .products_us = interaction.products_us(tf32)},
+      train);
 }
 
 /// Where the rows of a table are: in the GPU's memory, in the host's, or there behind a cache of so
@@ -414,15 +473,25 @@ int main(int argc, char** argv) {
         add(fmt::format("step/Merlin {}/{}{}", model.name,
                         precision == DensePrecision::float32 ? "tf32" : "bf16", graph),
             [&model, precision, captured](benchmark::State& state) {
-              merlin(state, model, precision, captured);
+              merlin<float>(state, model, precision, captured);
             });
+    for (const SyntheticModel& model : models())
+      add(fmt::format("step/Merlin {}/bf16 outputs{}", model.name, graph),
+          [&model, captured](benchmark::State& state) {
+            merlin<BFloat16>(state, model, DensePrecision::bfloat16, captured);
+          });
     for (const DlrmCase how :
          {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
           DlrmCase{"bf16", DensePrecision::bfloat16}})
       add(fmt::format("step/DLRM/{}{}", how.name, graph),
-          [how, captured](benchmark::State& state) { dlrm<float>(state, how, captured); });
+          [how, captured](benchmark::State& state) { dlrm<Dots, float>(state, how, captured); });
     add(fmt::format("step/DLRM/bf16 outputs{}", graph), [captured](benchmark::State& state) {
-      dlrm<BFloat16>(state, {"bf16 outputs", DensePrecision::bfloat16}, captured);
+      dlrm<Dots, BFloat16>(state, {"bf16 outputs", DensePrecision::bfloat16}, captured);
+    });
+    add(fmt::format("step/DCNv2/tf32{}", graph),
+        [captured](benchmark::State& state) { dlrm<Cross, float>(state, {"tf32"}, captured); });
+    add(fmt::format("step/DCNv2/bf16 outputs{}", graph), [captured](benchmark::State& state) {
+      dlrm<Cross, BFloat16>(state, {"bf16 outputs", DensePrecision::bfloat16}, captured);
     });
   }
   for (const double skew : {0.0, 1.05})
