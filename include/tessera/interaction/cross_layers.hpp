@@ -109,7 +109,7 @@ class CrossEnds {
   /// which must stay as it is until backward. y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) { derived().forward_any(x, y); }
   /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
-  /// in float, and each element of y is rounded once, to nearest even. On Host that is the float y of
+  /// in CrossOptions::precision, and each element of y is rounded once, to nearest even. On Host that is the float y of
   /// the widened x, rounded; on Cuda products may be summed in another order, so that an element may
   /// be one step of 16 bits apart.
   template <class X, class Y>
