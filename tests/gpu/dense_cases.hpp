@@ -723,6 +723,10 @@ TEST_CASE("cross layers in bfloat16: any width and rank, ends of floats and of 1
     CHECK(difference(ends.y, narrow.y) < 2e-3);
     CHECK(difference(ends.dx, narrow.dx) < 0.01);
     CHECK(difference(ends.gradients, narrow.gradients) < 0.01);
+    const CrossRun halves = in_bfloat16<Half>(c.batch, c.width, c.rank, c.padding);
+    CHECK(difference(halves.y, narrow.y) < 0.01);
+    CHECK(difference(halves.dx, narrow.dx) < 0.01);
+    CHECK(difference(halves.gradients, narrow.gradients) < 0.01);
   }
 }
 

@@ -63,8 +63,6 @@ UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
 MAY_ASK_FOR_NVCC = {"config.hpp"}
-# Device bodies that differ from the host's, which are the same under every compiler.
-MAY_ASK_FOR_DEVICE = {"core/element.hpp"}
 MAX_LINES = 530
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
@@ -126,8 +124,7 @@ def header_faults(name, lines, includes, macros):
             yield number, "using namespace in a header"
         if re.search(r"__CUDACC__|__CUDA_ARCH__", line) and re.match(r"\s*#", line):
             guard = name.endswith(".cuh") and re.match(r"\s*#\s*ifndef __CUDACC__", line)
-            device = name in MAY_ASK_FOR_DEVICE and re.match(r"\s*#\s*ifdef __CUDA_ARCH__$", line)
-            if name not in MAY_ASK_FOR_NVCC and not guard and not device:
+            if name not in MAY_ASK_FOR_NVCC and not guard:
                 yield number, "a body that depends on the compiler links to whichever came first: use TESSERA_HOST_DEVICE"
         if "<<<" in line.split("//")[0] and name != "cuda/launch.cuh":
             yield number, "kernels are launched by cuda/launch.cuh only"

@@ -42,15 +42,7 @@ TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) {
 }
 
 /// Exact. Branch-free, so that loops over it vectorize: subnormals are scaled by a multiplication.
-/// On a GPU one instruction; a NaN becomes any.
 TESSERA_HOST_DEVICE constexpr float to_float(Half x) {
-#ifdef __CUDA_ARCH__
-  if (!__builtin_is_constant_evaluated()) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-  }
-#endif
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
   // 2^112 moves the exponent from bias 15 to bias 127; infinity and NaN need the rest of the
