@@ -105,22 +105,30 @@ TEST_CASE("lookup: outputs of 16 bits are the sums, rounded once") {
   check_lookup<float, std::int64_t, 1030, BFloat16>(1);
 }
 
-TEST_CASE("lookup: more groups than a launch holds") {
+/// So many groups of as many bags each, of up to `longest` ids, every other group's the same.
+void check_even_groups(int count, std::int64_t of_group, int longest) {
+  INFO(count, " groups of ", of_group, " bags of up to ", longest, " ids");
   Random random(5);
-  constexpr int width = 8, count = 130;
+  constexpr int width = 8;
   const std::vector<float> arena = random_elements<float>(random, 20 * width);
-  const HostBags<std::int32_t> bags =
-      random_bags<std::int32_t>(random, 3, 1, 20, 0, Coefficients::none);
-  std::vector<float> expected(3 * count * width);
+  const HostBags<std::int32_t> bags[2] = {
+      random_bags<std::int32_t>(random, of_group, longest, 20, 0, Coefficients::none),
+      random_bags<std::int32_t>(random, of_group, longest, 20, 0, Coefficients::none)};
+  std::vector<float> expected(static_cast<std::size_t>(of_group * count * width));
   for (int g = 0; g < count; ++g)
-    pool_plainly(arena, width, bags, expected, g * width, count * width);
+    pool_plainly(arena, width, bags[g % 2], expected, g * width, count * width);
   const Cuda backend;
   const OnGpu<float> device_arena(backend, arena),
       output(backend, std::vector<float>(expected.size()));
-  const DeviceBags<std::int32_t> device_bags(backend, bags);
+  const DeviceBags<std::int32_t> device_bags[2] = {{backend, bags[0]}, {backend, bags[1]}};
   std::vector<op::LookupGroup<std::int32_t>> groups;
   for (int g = 0; g < count; ++g)
-    groups.push_back({device_bags.view(), output.data() + g * width, count * width});
+    groups.push_back({device_bags[g % 2].view(), output.data() + g * width, count * width});
   op::run<op::Lookup<float, std::int32_t, width>>(backend, {device_arena.data(), width, groups});
   CHECK((output.read() == expected));
+}
+
+TEST_CASE("lookup: more groups than a launch holds; blocks of several groups in turns") {
+  check_even_groups(130, 3, 1);
+  for (const int longest : {1, 2, 23}) check_even_groups(3, 2100, longest);
 }

@@ -30,6 +30,7 @@ struct GroupBatch {
   Group groups[capacity];
   std::int64_t first_block[capacity + 1];
   int count;
+  bool in_turns;  ///< each group has as many blocks; block by block
 
   /// The group of a block.
   TESSERA_HOST_DEVICE int find(std::int64_t block) const {
@@ -43,15 +44,39 @@ struct GroupBatch {
     }
     return low;
   }
+
+  /// Whether all groups have as many blocks.
+  bool even() const {
+    for (int g = 1; g < count; ++g)
+      if (first_block[g + 1] - first_block[g] != first_block[1]) return false;
+    return true;
+  }
+
+  struct Place {
+    int group;
+    std::int64_t block;  ///< of the group's
+  };
+  /// In place of `find`. Where groups take turns, neighbouring columns of a row are written at about
+  /// the same time. `MayTakeTurns`: whether the launch may have asked for that.
+  template <bool MayTakeTurns>
+  TESSERA_HOST_DEVICE Place place(std::uint32_t block) const {
+    if (MayTakeTurns && in_turns) {
+      const auto groups_in_turns = static_cast<std::uint32_t>(count);
+      return {static_cast<int>(block % groups_in_turns), block / groups_in_turns};
+    }
+    const int group = find(block);
+    return {group, block - first_block[group]};
+  }
 };
 
 /// The blocks of a launch.
 struct BlockShape {
   int threads = 0;
   std::size_t shared_bytes = 0;  ///< dynamic
+  bool in_turns = false;         ///< GroupBatch's, where groups have as many blocks
 
-  BlockShape(int threads_of_block, std::size_t shared = 0)
-      : threads(threads_of_block), shared_bytes(shared) {}
+  BlockShape(int threads_of_block, std::size_t shared = 0, bool groups_in_turns = false)
+      : threads(threads_of_block), shared_bytes(shared), in_turns(groups_in_turns) {}
 };
 
 /// Launches `kernel(arguments..., batch)` for as many groups at a time as a kernel parameter holds.
@@ -62,6 +87,7 @@ void launch_by_group(const Cuda& backend, std::string_view name, BlockShape bloc
                      const Arguments&... arguments) {
   GroupBatch<Group> batch{};
   const auto flush = [&] {
+    batch.in_turns = block.in_turns && batch.even();
     launch(name,
            {.blocks = batch.first_block[batch.count],
             .threads = block.threads,

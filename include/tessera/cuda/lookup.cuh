@@ -15,6 +15,11 @@ namespace gpu::detail {
 
 inline constexpr int lookup_threads = 256;
 
+/// Whether all features write a sample's rows at about the same time, but for long bags. Wide rows
+/// would lose by it: a table's popular ones are read again while they are near (docs/gpu/h100.md).
+template <int Width, class Out>
+inline constexpr bool takes_turns = Width * sizeof(Out) <= 32;
+
 /// The rows of `ids`; zeros for negative ones. No row waits for another: the condition is a
 /// predicate of the load, not a branch around it.
 template <class T, int Width, class Id, int Flight>
@@ -43,12 +48,10 @@ __global__ void __launch_bounds__(lookup_threads)
               const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
-  const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id, Out> group = batch.groups[g];
+  const auto place = batch.template place<takes_turns<Width, Out>>(blockIdx.x);
+  const op::LookupGroup<Id, Out> group = batch.groups[place.group];
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
-  const std::int64_t warp =
-      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) +
-      threadIdx.x / 32;
+  const std::int64_t warp = place.block * (lookup_threads / 32) + threadIdx.x / 32;
   const std::int64_t first =
       warp * (Lanes::groups * flight) + static_cast<int>(threadIdx.x) % 32 / Lanes::lanes;
   const bool aligned = rows_aligned_for(group.output, group.output_stride, Lanes::vector);
@@ -162,13 +165,12 @@ __global__ void __launch_bounds__(lookup_threads)
               const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
-  const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id, Out> group = batch.groups[g];
+  const auto place = batch.template place<takes_turns<Width, Out>>(blockIdx.x);
+  const op::LookupGroup<Id, Out> group = batch.groups[place.group];
   const op::Bags<Id>& bags = group.bags;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
-  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
   std::int64_t bag =
-      (block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * flight;
+      (place.block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * flight;
   if (bag >= bags.bags) return;
   const std::int64_t last = bag + flight < bags.bags ? bag + flight : bags.bags,
                      end = bags.end(last - 1);
@@ -226,8 +228,9 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Cuda> {
       const auto blocks_of = [&](const Group& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      gpu::launch_by_group<Group>(backend, name, gpu::detail::lookup_threads, p.groups, blocks_of,
-                                  kernel, p.arena);
+      gpu::launch_by_group<Group>(
+          backend, name, {gpu::detail::lookup_threads, 0, gpu::detail::takes_turns<Width, Out>},
+          p.groups, blocks_of, kernel, p.arena);
     };
     constexpr int flight = Lanes::rows_in_flight;
     const auto parts = std::count_if(p.groups.begin(), p.groups.end(),
