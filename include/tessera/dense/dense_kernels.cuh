@@ -34,7 +34,7 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
 
 /// Whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never read.
 template <int N, class T>
-bool rows_of(const MatrixView<T>& matrix) {
+TESSERA_HOST_DEVICE bool rows_of(const MatrixView<T>& matrix) {
   using Vector = Elements<std::remove_const_t<T>, N>;
   return matrix.data == nullptr ||
          (reinterpret_cast<std::uintptr_t>(matrix.data) % alignof(Vector) == 0 &&
@@ -233,16 +233,13 @@ void one_output_backward(const Cuda& backend, MatrixView<const T> inputs,
               inputs.columns, of_weights);
 }
 
-/// A thread converts up to N neighbouring elements of a row, which has `parts` such.
+/// Up to N neighbouring elements of a row, from `column` on, in fewer bits; zeros behind the columns
+/// of `from`. `vectors`: they can be read at once.
 template <Element T, int N>
-__global__ void __launch_bounds__(dense_threads)
-    narrow_rows(const MatrixView<const float> from, const MatrixView<T> to,
-                const std::uint32_t parts) {
-  const std::uint32_t i = blockIdx.x * dense_threads + threadIdx.x, row = i / parts;
-  if (row >= from.rows) return;
-  const std::int64_t column = static_cast<std::int64_t>(i - row * parts) * N;
+__device__ void narrow_part(const MatrixView<const float>& from, const MatrixView<T>& to,
+                            std::int64_t row, std::int64_t column, bool vectors) {
   T* const out = to.row(row) + column;
-  if (column + N <= from.columns) {
+  if (vectors && column + N <= from.columns) {
     const Elements<float, N> values = Elements<float, N>::at(from, row, column);
     Elements<T, N> narrow;
     for (int e = 0; e < N; ++e) narrow.value[e] = from_float<T>(values.value[e]);
@@ -251,6 +248,16 @@ __global__ void __launch_bounds__(dense_threads)
     for (std::int64_t e = 0; e < N && column + e < to.columns; ++e)
       out[e] = from_float<T>(column + e < from.columns ? from(row, column + e) : 0.0f);
   }
+}
+
+/// A thread converts N neighbouring elements of a row, which has `parts` such.
+template <Element T, int N>
+__global__ void __launch_bounds__(dense_threads)
+    narrow_rows(const MatrixView<const float> from, const MatrixView<T> to,
+                const std::uint32_t parts) {
+  const std::uint32_t i = blockIdx.x * dense_threads + threadIdx.x, row = i / parts;
+  if (row < from.rows)
+    narrow_part<T, N>(from, to, row, static_cast<std::int64_t>(i - row * parts) * N, true);
 }
 
 /// A matrix in fewer bits, into one whose rows begin at multiples of 16 bytes, and which may have

@@ -5,6 +5,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/groups.cuh>
 #include <tessera/dense/dense_kernels.cuh>
 #include <tessera/dense/gemm.cuh>
 #include <tessera/tables/buffer.hpp>
@@ -61,6 +62,32 @@ void multiply_aligned(const Cuda& backend, Buffer<float, Cuda>& room, MatrixView
   copy_matrix<float>(backend, aligned, given);
 }
 
+/// Parameters and where their copies go, whose rows begin aligned.
+template <class T>
+struct WeightCopy {
+  MatrixView<const float> from;
+  MatrixView<T> to;
+
+  TESSERA_HOST_DEVICE std::uint32_t parts() const {
+    return static_cast<std::uint32_t>((from.columns + dense_vector - 1) / dense_vector);
+  }
+};
+
+/// All matrices of a stack of layers; a thread takes 8 neighbouring elements of a row.
+template <class T>
+__global__ void __launch_bounds__(dense_threads)
+    copy_weights(const __grid_constant__ GroupBatch<WeightCopy<T>> batch) {
+  const int g = batch.find(blockIdx.x);
+  const WeightCopy<T>& copy = batch.groups[g];
+  const auto i = static_cast<std::uint32_t>(
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * dense_threads + threadIdx.x);
+  const std::uint32_t row = i / copy.parts();
+  if (row >= copy.from.rows) return;
+  narrow_part<T, dense_vector>(copy.from, copy.to, row,
+                               static_cast<std::int64_t>(i - row * copy.parts()) * dense_vector,
+                               rows_of<dense_vector>(copy.from));
+}
+
 /// Where a linear map's parameters begin among its layer's: W [out, in], then b [out] if it has one.
 struct LinearPlace {
   std::int64_t out = 0, in = 0, weight = 0;
@@ -93,20 +120,22 @@ class WeightCopies {
       copies_.resize(backend_, bytes);
       backend_.fill_zero(copies_.data(), bytes);  // what pads rows and columns stays so
     }
+    std::vector<WeightCopy<T>> all;
     for (std::size_t i = 0; i < maps_.size(); ++i) {
       if (!copies<T>(i)) continue;
       const LinearPlace& map = maps_[i];
       const MatrixView<const T> there = weight<T>(i);
-      const MatrixView<T> to(const_cast<T*>(there.data), map.out, there.columns, there.stride);
-      if constexpr (std::is_same_v<T, float>) {
-        copy_matrix<T>(backend_, given(i), to);
-      } else {
-        narrow(backend_, given(i), to);
-        if (map.bias)
-          narrow(backend_, MatrixView<const float>(values_ + map.bias_at(), 1, map.out),
-                 MatrixView<T>(const_cast<T*>(bias<T>(i)), 1, map.out));
-      }
+      all.push_back({given(i), {const_cast<T*>(there.data), map.out, map.in, there.stride}});
+      if (map.bias && !std::is_same_v<T, float>)
+        all.push_back(
+            {{values_ + map.bias_at(), 1, map.out}, {const_cast<T*>(bias<T>(i)), 1, map.out}});
     }
+    launch_by_group<WeightCopy<T>>(
+        backend_, "copy_weights", dense_threads, all,
+        [](const WeightCopy<T>& copy) {
+          return ceil_divide(copy.from.rows * copy.parts(), dense_threads);
+        },
+        copy_weights<T>);
   }
 
   // As of the last refresh<T>. Of 16 bits the weights have padded_columns rows.
