@@ -36,15 +36,15 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Sto
   steps.advance(training, store.seed(), now);
   const std::vector<op::GradientGroup<Id, G>> none;
   const ObservedUpdate observed(updater.observers());
-  for (std::size_t a = 0; a < arenas; ++a) {
-    if (!routing.arenas()[a].trains) continue;
+  updater.for_each_arena([&](std::size_t a, const Backend& backend) {
+    if (!routing.arenas()[a].trains) return;
     const auto groups = [&](IdsAre ids) -> const auto& {
       return updater.shared(a) ? none : gradients_of(step, a, gradient, ids);
     };
     if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
     step.resident.mark_changed(a);
-    updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a));
-  }
+    updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a), backend);
+  });
   step.resident.release(false);
 }
 

@@ -99,7 +99,7 @@ bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
 template <IdType Id, class Backend, class Store, class Updater>
 void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
                 const Updater& updater) {
-  if constexpr (detail::sorts_beside<Backend>) {
+  if constexpr (detail::HasStreams<Backend>) {
     const std::size_t arenas = store.arenas().size();
     if (detail::may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
     std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/op/update.hpp>
+#include <tessera/stage/arena_streams.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <cstddef>
@@ -12,10 +13,6 @@
 #include <vector>
 
 namespace tessera::inline v0::detail {
-
-/// Whether a backend sorts what an update adds up, and can do so beside other work.
-template <class Backend>
-inline constexpr bool sorts_beside = requires(const Backend& backend) { backend.beside(); };
 
 /// The entries of a step's updates, sorted by row from the moment that their ids are at the owners:
 /// on a stream of its own, beside lookups, exchanges and dense layers. Every `start` is followed by
@@ -106,7 +103,7 @@ class SortedAhead {
 
 /// On a backend that does not sort there is nothing to do.
 template <IdType Id, class Backend>
-  requires(!sorts_beside<Backend>)
+  requires(!HasStreams<Backend>)
 class SortedAhead<Id, Backend> {
  public:
   void join(const Backend&) {}

@@ -4,6 +4,7 @@
 
 #include <tessera/core/row_observer.hpp>
 #include <tessera/stage/agreement.hpp>
+#include <tessera/stage/arena_streams.hpp>
 #include <tessera/stage/mean_square_exchange.hpp>
 #include <tessera/stage/merged_lists.hpp>
 #include <tessera/stage/optional_collectives.hpp>
@@ -147,19 +148,27 @@ class Updater {
     }
   }
 
+  /// f(arena, backend) for all arenas; `backend` is for the arena's `apply`.
+  template <class F>
+  void for_each_arena(F&& f) {
+    const auto apart = [&](std::size_t a) {
+      return !tells() && routing_.arenas()[a].trains && !shared(a) && store_.cache(a) == nullptr;
+    };
+    streams_.for_each(backend_, arenas_.size(), apart, f);
+  }
   /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are for
   /// arenas that are not shared. Asks no other rank.
   template <IdType Id, Element G>
   void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
-             const op::SortedBatch& sorted) {
+             const op::SortedBatch& sorted, const Backend& backend) {
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
         if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
-          return run_update<I, Width>(a, now, placed(a, replicas_[a]));
-      run_update<I, Width>(a, now, groups, sorted);
+          return run_update<I, Width>(backend, a, now, placed(a, replicas_[a]));
+      run_update<I, Width>(backend, a, now, groups, sorted);
     });
     held_[a].release(false);
   }
@@ -194,7 +203,7 @@ class Updater {
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
         if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
-      run_update<I, Width>(a, now, placed(a, groups));
+      run_update<I, Width>(backend_, a, now, placed(a, groups));
     });
     held_[a].release(false);
   }
@@ -234,12 +243,12 @@ class Updater {
   // Operations are named by std::decay_t: nvcc writes the way to a type into the names of kernels,
   // and cannot where it leads over names of tables (Train<O, Table<"name">>).
   template <int I, int Width, IdType Id, Element G>
-  void run_update(std::size_t a, const Now& now,
+  void run_update(const Backend& backend, std::size_t a, const Now& now,
                   const std::vector<op::GradientGroup<Id, G>>& groups,
                   const op::SortedBatch& sorted = {}) const {
     op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>, G>>(
-        backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), groups, merged_row_counter_, sorted});
+        backend, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
+                  std::get<I>(now.functors), groups, merged_row_counter_, sorted});
   }
 
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
@@ -479,6 +488,7 @@ class Updater {
   const Store& store_;
   const RankLayout& routing_;
   const std::vector<Arena<Backend>>& arenas_;
+  ArenaStreams<Backend> streams_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
   std::vector<MergedLists> merged_;      // by arena, as what follows
