@@ -69,8 +69,7 @@ class Model final : public RankModel {
         wide_(static_cast<std::int64_t>(shape.wide)),
         clip_norm_(options.clip_norm),
         accumulates_(options.accumulate > 1),
-        // elsewhere a call ends before its work does
-        spans_(Backend::host_readable && options.timed()),
+        spans_(options.timed(), work_clock(backend_)),
         virtual_(virtual_ranks(options, backend_, communicator_.rank(), communicator_.size())),
         interaction_(std::move(parts.interaction)),
         embeddings_(std::move(parts.embeddings)),

@@ -683,11 +683,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "--table-precision {}: with --backend cuda tables are stored in fp32",
       options.table_precision);
   tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.trace.empty(),
-      "--backend {}: --trace is for --backend host, as calls of a GPU end before their work does; "
-      "leave it out, or run the program under a GPU profiler",
-      options.backend);
-  tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");
   tessera::require<CLI::ValidationError>(

@@ -18,12 +18,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dlrm {
 
 /// What a rank did when, in the trace event format that Perfetto and chrome://tracing open: a
-/// process per rank; a thread for its steps, one for what it routes ahead.
+/// process per rank; a thread for its steps, one for what it routes ahead, and on a GPU, where steps
+/// are of its work, one for what the host does beside it.
 class Trace {
  public:
   /// Collective: times count from when all ranks are here. Throws tessera::DataError on all of them
@@ -42,7 +44,10 @@ class Trace {
 
   /// A step that has ended. `ahead`: it was routed on another thread.
   void add(const tessera::StepReport& report, std::span<const Span> spans, bool ahead) {
-    for (const Span& span : spans) event(span.name, span.begin, span.end, steps, "");
+    for (const Span& span : spans) {
+      if (span.beside && !std::exchange(host_named_, true)) name("thread_name", host, "host");
+      event(span.name, span.begin, span.end, span.beside ? host : steps, "");
+    }
     for (const tessera::StageSpan& span : report.spans) {
       const tessera::StageReport& stage = report[span.stage];
       event(tessera::reported_stages[static_cast<std::size_t>(span.stage)], span.begin, span.end,
@@ -70,7 +75,7 @@ class Trace {
   }
 
  private:
-  static constexpr int steps = 0, routing = 1;
+  static constexpr int steps = 0, routing = 1, host = 2;
 
   void name(std::string_view what, int thread, std::string_view text) {
     events_ += fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}},)",
@@ -87,6 +92,7 @@ class Trace {
   std::optional<support::ResultFile> file_;
   double origin_ = 0;
   std::string events_;
+  bool host_named_ = false;
 };
 
 }  // namespace dlrm

@@ -211,7 +211,7 @@ class Rank {
         // a test in between would take the place of a batch that was routed ahead
         const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
         {
-          const auto timing = model_->spans().time("read batch");
+          const auto timing = model_->spans().time_host("read batch");
           if (ahead) fetch(at + 1, next_batch_);
           if (!options_.overlap) fetch(at, batch_);
           to_rows(true);

@@ -7,10 +7,14 @@
 
 #include <trainer/command.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -102,6 +106,38 @@ TEST_CASE("--virtual-ranks: the same bits on any number of ranks, on the GPU, to
     CHECK(loss("--backend cuda --virtual-ranks 4 " + how) == one);
   }
   CHECK(std::abs(one - loss("--backend host --ranks 1 --virtual-ranks 4")) < 1e-5);
+}
+
+TEST_CASE("--trace: what the GPU did, dense layers too, and beside it what the host did") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "run.json").string();
+  results_of(kTiny + "--backend cuda --ranks 2 --trace-steps 3 --trace " + file);
+  const nlohmann::json trace = nlohmann::json::parse(text_of(file));
+  std::map<std::string, int> names;
+  std::map<std::pair<int, int>, double> ends;  // by rank and thread
+  std::vector<nlohmann::json> events;
+  for (const nlohmann::json& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X") events.push_back(event);
+  std::sort(events.begin(), events.end(), [](const auto& a, const auto& b) {
+    return a.at("ts").template get<double>() < b.at("ts").template get<double>();
+  });
+  for (const nlohmann::json& event : events) {
+    const double begin = event.at("ts").get<double>(), length = event.at("dur").get<double>();
+    const int thread = event.at("tid").get<int>();
+    double& end = ends[{event.at("pid").get<int>(), thread}];
+    CHECK(length >= 0);
+    CHECK(begin >= end - 2);  // in an event's time there are 3 digits of a millisecond
+    end = begin + length;
+    const std::string name = event.at("name").get<std::string>();
+    ++names[name];
+    CHECK((thread == 2) == (name == "read batch"));
+  }
+  for (const char* name :
+       {"route", "lookup", "update", "bottom MLP", "interaction", "top MLP", "top MLP, backward",
+        "bottom MLP, backward", "all-reduce", "dense optimizer", "read batch"}) {
+    CAPTURE(name);
+    CHECK(names[name] == 2 * 3);
+  }
 }
 
 TEST_CASE("sums in buckets give the bits of sums at once") {
