@@ -8,7 +8,6 @@
 #include <tessera/host/backend.hpp>
 #include <tessera/host/convert_rows.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
@@ -31,14 +30,13 @@ class MlpEnds {
   void forward(MatrixView<X> x, MatrixView<Y> y) {
     require(derived().multiplies_bfloat16(),
             "Mlp: an input or output of 16 bits needs .precision = DensePrecision::bfloat16");
-    const MatrixView<const float> wide_x =
-        as_floats(MatrixView<const std::remove_const_t<X>>(x), wide_x_);
+    const MatrixView<const float> wide_x = as_floats<std::remove_const_t<X>>(backend_, x, wide_x_);
     if constexpr (std::is_same_v<Y, float>) {
       derived().forward_floats(wide_x, y);
     } else {
-      const MatrixView<float> wide_y = room(y, wide_y_);
+      const MatrixView<float> wide_y = floats_in(wide_y_, y.rows, y.columns);
       derived().forward_floats(wide_x, wide_y);
-      convert<float, Y>(wide_y, y);
+      op::run<op::ConvertRows<float, Y>>(backend_, {wide_y, y});
     }
     narrow_y_ = std::is_same_v<Y, BFloat16>;
   }
@@ -52,14 +50,14 @@ class MlpEnds {
     require(derived().multiplies_bfloat16(),
             "Mlp: an input gradient of 16 bits needs .precision = DensePrecision::bfloat16");
     const MatrixView<const float> wide_dy =
-        as_floats(MatrixView<const std::remove_const_t<Dy>>(dy), wide_dy_);
+        as_floats<std::remove_const_t<Dy>>(backend_, dy, wide_dy_);
     if constexpr (std::is_same_v<Dx, float>) {
       derived().backward_floats(wide_dy, dx, ready);
     } else {
       const MatrixView<float> wide_dx =
-          dx.data == nullptr ? MatrixView<float>() : room(dx, wide_dx_);
+          dx.data == nullptr ? MatrixView<float>() : floats_in(wide_dx_, dx.rows, dx.columns);
       derived().backward_floats(wide_dy, wide_dx, ready);
-      if (dx.data != nullptr) convert<float, Dx>(wide_dx, dx);
+      if (dx.data != nullptr) op::run<op::ConvertRows<float, Dx>>(backend_, {wide_dx, dx});
     }
   }
 
@@ -74,26 +72,6 @@ class MlpEnds {
 
  private:
   Layers& derived() { return static_cast<Layers&>(*this); }
-
-  template <class From, class To>
-  void convert(MatrixView<const From> from, MatrixView<To> to) const {
-    op::run<op::ConvertRows<From, To>>(backend_, {from, to});
-  }
-  template <class T>
-  static MatrixView<float> room(MatrixView<T> like, std::vector<float>& buffer) {
-    const auto size = static_cast<std::size_t>(like.rows * like.columns);
-    if (buffer.size() < size) buffer.resize(size);
-    return {buffer.data(), like.rows, like.columns};
-  }
-  static MatrixView<const float> as_floats(MatrixView<const float> given, std::vector<float>&) {
-    return given;
-  }
-  MatrixView<const float> as_floats(MatrixView<const BFloat16> given,
-                                    std::vector<float>& buffer) const {
-    const MatrixView<float> wide = room(given, buffer);
-    convert<BFloat16, float>(given, wide);
-    return wide;
-  }
 
   Host backend_;
   bool narrow_y_ = false;  ///< the last forward's output

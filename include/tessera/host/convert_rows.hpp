@@ -7,7 +7,10 @@
 #include <tessera/host/parallel.hpp>
 #include <tessera/op/convert_rows.hpp>
 
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 namespace tessera::inline v0 {
 
@@ -30,5 +33,30 @@ struct op::Kernel<op::ConvertRows<From, To>, Host> {
     });
   }
 };
+
+namespace detail {
+
+/// A matrix in `buffer`, which grows where it must.
+inline MatrixView<float> floats_in(std::vector<float>& buffer, std::int64_t rows,
+                                   std::int64_t columns) {
+  const auto size = static_cast<std::size_t>(rows * columns);
+  if (buffer.size() < size) buffer.resize(size);
+  return {buffer.data(), rows, columns};
+}
+
+/// The same numbers as floats: what is given, or widened in `buffer`.
+template <Element T>
+MatrixView<const float> as_floats(const Host& backend, MatrixView<const T> given,
+                                  std::vector<float>& buffer) {
+  if constexpr (std::is_same_v<T, float>) {
+    return given;
+  } else {
+    const MatrixView<float> wide = floats_in(buffer, given.rows, given.columns);
+    op::run<op::ConvertRows<T, float>>(backend, {given, wide});
+    return wide;
+  }
+}
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

@@ -88,23 +88,19 @@ class CrossInteraction : public detail::CrossLayers,
     check("input", x, x.rows);
     check("output", y, x.rows);
     remember_input<X>();
-    x_ = floats(x, widened_);
-    const auto size = static_cast<std::size_t>(x.rows * width());
+    x_ = detail::as_floats(backend_, x, widened_);
     scaled_.resize(static_cast<std::size_t>(layers()));
     states_.resize(static_cast<std::size_t>(layers()));
     narrow_.resize(static_cast<std::size_t>(layers()));
     MatrixView<const float> state = x_;
     for (int l = 0; l < layers(); ++l) {
       const auto i = static_cast<std::size_t>(l);
-      grow(scaled_[i], size);
-      if (l + 1 < layers()) grow(states_[i], size);
-      grow(narrow_[i], static_cast<std::size_t>(x.rows * rank()));
-      const MatrixView<float> scale(scaled_[i].data(), x.rows, width()),
-          t(narrow_[i].data(), x.rows, rank());
+      const MatrixView<float> scale = detail::floats_in(scaled_[i], x.rows, width()),
+                              t = detail::floats_in(narrow_[i], x.rows, rank());
       if (low_rank()) v(l).forward(state, t);
       u(l).forward(low_rank() ? MatrixView<const float>(t) : state, scale);
       if (l + 1 == layers()) return combine(scale, state, y);
-      const MatrixView<float> next(states_[i].data(), x.rows, width());
+      const MatrixView<float> next = detail::floats_in(states_[i], x.rows, width());
       combine(scale, state, next);
       state = next;
     }
@@ -127,21 +123,16 @@ class CrossInteraction : public detail::CrossLayers,
     check("output gradient", given, x_.rows);
     check("input gradient", dx, x_.rows);
     check_input_gradient<X>();
-    const auto size = static_cast<std::size_t>(x_.rows * width());
-    grow(gradient_, size);
-    grow(scale_gradient_, size);
-    grow(product_, size);
-    grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * rank()));
-    const MatrixView<float> g(gradient_.data(), x_.rows, width()),
-        ds(scale_gradient_.data(), x_.rows, width()), product(product_.data(), x_.rows, width()),
-        dt(narrow_gradient_.data(), x_.rows, rank());
-    const MatrixView<const float> dy = floats(given, gradient_);
+    const MatrixView<float> g = detail::floats_in(gradient_, x_.rows, width()),
+                            ds = detail::floats_in(scale_gradient_, x_.rows, width()),
+                            product = detail::floats_in(product_, x_.rows, width()),
+                            dt = detail::floats_in(narrow_gradient_, x_.rows, rank());
+    const MatrixView<const float> dy = detail::as_floats(backend_, given, gradient_);
     MatrixView<float> sum;  // of dx, as floats
     if constexpr (std::is_same_v<X, float>) {
       sum = dx;
     } else {
-      grow(input_sum_, size);
-      sum = {input_sum_.data(), x_.rows, width()};
+      sum = detail::floats_in(input_sum_, x_.rows, width());
     }
     for (int l = layers() - 1; l >= 0; --l) {
       const bool last = l + 1 == layers();
@@ -178,22 +169,6 @@ class CrossInteraction : public detail::CrossLayers,
         }
       });
     }
-  }
-
-  static MatrixView<const float> floats(MatrixView<const float> given, std::vector<float>&) {
-    return given;
-  }
-  /// The same numbers as floats, in `buffer`.
-  template <Element T>
-  MatrixView<const float> floats(MatrixView<const T> given, std::vector<float>& buffer) {
-    grow(buffer, static_cast<std::size_t>(given.rows * width()));
-    const MatrixView<float> to(buffer.data(), given.rows, width());
-    op::run<op::ConvertRows<T, float>>(backend_, {given, to});
-    return to;
-  }
-
-  static void grow(std::vector<float>& buffer, std::size_t size) {
-    if (buffer.size() < size) buffer.resize(size);
   }
 
   template <class F>
