@@ -3,11 +3,13 @@
 #pragma once
 
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/op/bags.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 namespace tessera::inline v0 {
 
@@ -162,6 +164,28 @@ class RowPrefetcher {
   IdPointer stop_ = nullptr;
   std::int64_t bias_ = 0;
 };
+
+/// Calls f(group, first bag, last bag, ahead) for runs of bags until all were given. Threads get
+/// runs of equal bytes: a bag has `bag_bytes` besides its rows of `arena`. `ahead` is at the first
+/// bag's first entry.
+template <class T, class Group, class F>
+[[gnu::always_inline]] inline void for_bags(const Host& backend, std::span<const Group> groups,
+                                            const T* arena, int width, std::int64_t bag_bytes,
+                                            const F& f) {
+  const BagParts<Group> split(backend, 0, groups, width * static_cast<std::int64_t>(sizeof(T)),
+                              bag_bytes);
+  const int threads = worthwhile_threads(backend.threads(), split.cost());
+  const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+  parallel_for(threads, parts, [&](std::int64_t part, int) {
+    RowPrefetcher<T, Group> ahead(groups, arena, width);
+    bool started = false;
+    split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+      if (!started) ahead.start(g, first);
+      started = true;
+      f(groups[g], first, last, ahead);
+    });
+  });
+}
 
 }  // namespace detail
 

@@ -4,11 +4,9 @@
 
 #include <tessera/host/bag_parts.hpp>
 #include <tessera/host/lanes.hpp>
-#include <tessera/host/parallel.hpp>
 #include <tessera/op/lookup.hpp>
 
 #include <cstdint>
-#include <cstring>
 
 namespace tessera::inline v0 {
 
@@ -21,25 +19,15 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
 
   // by itself: what the compiler does with its loops does not depend on who calls
   [[gnu::noinline]] static void run(const Host& backend, const Parameters& p) {
-    const std::int64_t row_bytes = p.width * static_cast<std::int64_t>(sizeof(T));
-    const std::int64_t output_bytes = p.width * static_cast<std::int64_t>(sizeof(Out));
-    const detail::BagParts<Group> split(backend, 0, p.groups, row_bytes, output_bytes);
-    const int threads = detail::worthwhile_threads(backend.threads(), split.cost());
-    const std::int64_t parts = threads == 1 ? 1 : threads * 4;
-    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
-      detail::RowPrefetcher<T, Group> ahead(p.groups, p.arena, p.width);
-      bool started = false;
-      split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        if (!started) ahead.start(g, first);
-        started = true;
-        const Group& group = p.groups[g];
-        if (group.bags.weights != nullptr) {
-          pool<true>(p, group, first, last, ahead);
-        } else {
-          pool<false>(p, group, first, last, ahead);
-        }
-      });
-    });
+    detail::for_bags(backend, p.groups, p.arena, p.width,
+                     p.width * static_cast<std::int64_t>(sizeof(Out)),
+                     [&](const Group& group, std::int64_t first, std::int64_t last, auto& ahead) {
+                       if (group.bags.weights != nullptr) {
+                         pool<true>(p, group, first, last, ahead);
+                       } else {
+                         pool<false>(p, group, first, last, ahead);
+                       }
+                     });
   }
 
  private:

@@ -4,7 +4,6 @@
 
 #include <tessera/host/bag_parts.hpp>
 #include <tessera/host/lanes.hpp>
-#include <tessera/host/parallel.hpp>
 #include <tessera/op/update.hpp>
 
 #include <cstdint>
@@ -19,30 +18,20 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Host> {
   using Group = typename Operation::Group;
 
   static void run(const Host& backend, const typename Operation::Parameters& p) {
-    const detail::BagParts<Group> split(backend, 0, p.groups,
-                                        p.width * static_cast<std::int64_t>(sizeof(T)),
-                                        p.width * static_cast<std::int64_t>(sizeof(G)));
-    const int threads = detail::worthwhile_threads(backend.threads(), split.cost());
-    const std::int64_t parts = threads == 1 ? 1 : threads * 4;
-    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
-      detail::RowPrefetcher<T, Group> ahead(p.groups, p.arena, p.width);
-      bool started = false;
-      split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        if (!started) ahead.start(g, first);
-        started = true;
-        const Group& group = p.groups[g];
-        const op::Bags<Id>& bags = group.source.bags;
-        const int width = Width != op::dynamic_width ? Width : p.width;
-        float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
-        for (std::int64_t bag = first; bag < last; ++bag) {
-          const G* gradient = group.source.gradient + bag * group.source.gradient_stride;
-          for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
-            ahead.template step<Width>();
-            output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
+    const int width = Width != op::dynamic_width ? Width : p.width;
+    detail::for_bags(
+        backend, p.groups, p.arena, p.width, p.width * static_cast<std::int64_t>(sizeof(G)),
+        [&](const Group& group, std::int64_t first, std::int64_t last, auto& ahead) {
+          const op::Bags<Id>& bags = group.source.bags;
+          float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
+          for (std::int64_t bag = first; bag < last; ++bag) {
+            const G* gradient = group.source.gradient + bag * group.source.gradient_stride;
+            for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
+              ahead.template step<Width>();
+              output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
+            }
           }
-        }
-      });
-    });
+        });
   }
 
  private:
