@@ -164,15 +164,6 @@ class DeviceBuffer {
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(size_) * sizeof(T); }
   cudaStream_t stream() const noexcept { return stream_; }
 
-  /// Room for at least `size` elements; what was there is lost if that needs new memory. Throws,
-  /// and loses nothing, if it needs memory while the stream is captured.
-  void reserve_discard(std::int64_t size) {
-    if (size <= size_) return;
-    refuse_growth_of_capture(stream_, static_cast<std::size_t>(size) * sizeof(T));
-    release();  // first, so that both need not fit
-    *this = DeviceBuffer(size, stream_, resource_);
-  }
-
  private:
   void release() noexcept {
     if (data_ != nullptr) resource_.deallocate(data_, bytes(), stream_);

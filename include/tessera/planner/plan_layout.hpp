@@ -12,19 +12,6 @@
 
 namespace tessera::inline v0 {
 
-/// Tables and features on some ranks, before anything is cut. `features` empty: one per table. Its
-/// `fault` says what is wrong with them.
-constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> tables,
-                              std::vector<FeatureSpec> features = {}) {
-  Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
-  const bool one_feature_per_table = layout.features.empty();
-  if (one_feature_per_table)
-    for (const TableSpec& table : layout.tables)
-      layout.features.push_back({table.name, table.name, table.pooling});
-  detail::resolve_features(layout, one_feature_per_table);
-  return layout;
-}
-
 /// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
 /// say nothing of their own.
 constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& others,

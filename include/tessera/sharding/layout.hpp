@@ -417,16 +417,24 @@ constexpr FeatureShape shape_of_features(const Layout& layout) {
 
 }  // namespace detail
 
-/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
-/// `features` empty: one per table. Its `fault` says what is wrong with it, if anything.
-constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables,
-                             std::vector<FeatureSpec> features, std::vector<Shard> shards) {
+/// Tables and features on some ranks, before anything is cut. `features` empty: one per table. Its
+/// `fault` says what is wrong with them.
+constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> tables,
+                              std::vector<FeatureSpec> features = {}) {
   Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
   const bool one_feature_per_table = layout.features.empty();
   if (one_feature_per_table)
     for (const TableSpec& table : layout.tables)
       layout.features.push_back({table.name, table.name, table.pooling});
   detail::resolve_features(layout, one_feature_per_table);
+  return layout;
+}
+
+/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
+/// `features` empty: one per table. Its `fault` says what is wrong with it, if anything.
+constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables,
+                             std::vector<FeatureSpec> features, std::vector<Shard> shards) {
+  Layout layout = uncut_layout(topology, std::move(tables), std::move(features));
   std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
     const auto key = [](const Shard& s) {
       return std::tuple(s.table, s.rectangle.row_begin, s.rectangle.column_begin);

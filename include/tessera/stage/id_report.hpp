@@ -14,34 +14,19 @@
 
 namespace tessera::inline v0 {
 
-/// Memory of the host that a backend can write, too. Move-only.
+/// Elements in memory of the host that a backend can write, too; zeros at first.
 template <class T, class Backend>
 class HostBuffer {
  public:
-  HostBuffer(const Backend& backend, std::size_t count)
-      : backend_(backend),
-        data_(static_cast<T*>(backend.allocate_host(count * sizeof(T)))),
-        count_(count) {
-    for (T& value : span()) value = T{};
-  }
-  HostBuffer(const HostBuffer&) = delete;
-  HostBuffer& operator=(const HostBuffer&) = delete;
-  /// Waits for the backend, which may still write here.
-  ~HostBuffer() {
-    try {
-      backend_.synchronize();
-    } catch (const Error&) {  // its work has failed
-    }
-    backend_.deallocate_host(data_, count_ * sizeof(T));
+  HostBuffer(const Backend& backend, std::size_t count) {
+    for (T& value : memory_.resize(backend, count)) value = T{};
   }
 
-  std::span<T> span() const { return {data_, count_}; }
-  T* data() const { return data_; }
+  std::span<T> span() const { return memory_.span(); }
+  T* data() const { return memory_.data(); }
 
  private:
-  Backend backend_;
-  T* data_;
-  std::size_t count_;
+  Buffer<T, Backend> memory_{Tier::host};
 };
 
 namespace detail {

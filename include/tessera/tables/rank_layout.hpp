@@ -170,11 +170,6 @@ class RankLayout {
     const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);
     return told && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
-  /// Whether gradients of all vectors travel.
-  bool all_gradients() const {
-    return std::all_of(slots_.begin(), slots_.end(),
-                       [](const Slot& slot) { return slot.gradients; });
-  }
   /// Whether gradients of a feature's vectors are needed on the ranks of its rows.
   bool gradients(int feature) const {
     return std::any_of(slots_.begin(), slots_.end(),
