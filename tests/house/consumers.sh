@@ -29,7 +29,7 @@ for folder in tests bench examples; do
 done
 "$work/package/trainer"
 objects=$work/package/CMakeFiles/trainer.dir
-code=' [TWtw] .*(ShardedCollection<.*::update<int>|TableStore<.*::TableStore|Kernel<.*::run)'
+code=' [TWtw] .*(LayoutCollection<.*::update<int>|TableStore<.*::TableStore|Kernel<.*::run)'
 nm -C "$objects/model.cpp.o" | grep -E "$code" >"$work/model_code" || { echo "model.cpp has no code of the collection"; exit 1; }
 if nm -C "$objects/trainer.cpp.o" | grep -E "$code"; then
   echo "trainer.cpp has code (above) that CompiledOnce leaves to model.cpp"
