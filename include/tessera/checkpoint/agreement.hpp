@@ -6,7 +6,6 @@
 #include <tessera/core/error.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <numeric>
 #include <span>

@@ -116,7 +116,6 @@ class CheckpointReader {
     return values;
   }
 
-  /// Whether there is a file of that name.
   bool has_file(std::string_view name) const { return find_file(name) < manifest_.files.size(); }
 
   /// The bytes of a file of CheckpointContents::set_file, verified. Throws DataError if there is

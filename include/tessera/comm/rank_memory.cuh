@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 namespace tessera::inline v0 {
 namespace gpu::detail {

@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <numeric>
 #include <span>

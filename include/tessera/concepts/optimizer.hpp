@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <concepts>
 #include <cstdint>
 #include <string_view>
@@ -109,7 +108,6 @@ struct StateElementOf<O> {
 /// How tables store the states of elements: O::state_element, else float. Those of rows are floats.
 template <class O>
 using StateElement = typename detail::StateElementOf<O>::type;
-/// Bytes of an element's states.
 template <class O>
 inline constexpr int state_bytes = O::element_states * static_cast<int>(sizeof(StateElement<O>));
 

@@ -4,7 +4,6 @@
 
 #include <tessera/core/error.hpp>
 
-#include <concepts>
 #include <cstdint>
 #include <span>
 #include <type_traits>

@@ -7,7 +7,6 @@
 #include <tessera/op/lookup.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 

@@ -35,7 +35,6 @@ struct DistinctArray {
   }
 };
 
-/// The array of an entry.
 template <IdType Id>
 __device__ const DistinctArray<Id>& array_of(const DistinctArray<Id>* arrays, int count,
                                              std::int64_t entry) {

@@ -20,7 +20,6 @@ struct AdmitGroup {
   std::int64_t feature;
 };
 
-/// The arrays of op::AdmitIds.
 template <IdType Id>
 struct AdmitArrays {
   typename op::AdmitIds<Id>::Parameters p;

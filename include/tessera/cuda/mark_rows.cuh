@@ -5,7 +5,6 @@
 #include <tessera/cuda/groups.cuh>
 #include <tessera/op/mark_rows.hpp>
 
-#include <cstddef>
 #include <cstdint>
 
 namespace tessera::inline v0 {

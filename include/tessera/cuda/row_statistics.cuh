@@ -6,7 +6,6 @@
 #include <tessera/op/entry_values.hpp>
 #include <tessera/op/row_statistics.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -78,7 +78,6 @@ struct DeviceArena {
     return table_rows != nullptr ? table_rows[row] : row;
   }
 
-  /// The segment of a row.
   __device__ const op::ArenaSegment& segment_of(std::int64_t memory_row) const {
     const std::int64_t row = table_row(memory_row);
     int low = 0, high = segment_count - 1;

@@ -263,7 +263,6 @@ class CriteoReader {
 
   /// Lines passed so far, counted from the file's beginning.
   std::int64_t lines() const { return line_; }
-  /// Bad lines so far.
   std::int64_t bad_lines() const { return bad_lines_; }
   /// What was wrong with the first line skipped; empty if there was none.
   const std::string& first_bad_line() const { return first_bad_line_; }

@@ -161,7 +161,6 @@ class CriteoEncoder {
   const std::array<float, kCriteoIntegers>& shift() const { return shift_; }
   const std::array<float, kCriteoIntegers>& scale() const { return scale_; }
 
-  /// The row of a category's value.
   std::int64_t row(int category, std::uint32_t value) const {
     if (!by_frequency_) return 1 + detail::scale_hash(hash(category, value), rows_[category] - 1);
     const std::uint32_t row = vocabulary_[category].find(value);

@@ -10,11 +10,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <vector>
 
 namespace tessera::inline v0 {
 

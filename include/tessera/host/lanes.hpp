@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#include <utility>
 
 namespace tessera::inline v0 {
 

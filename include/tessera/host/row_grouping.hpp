@@ -11,7 +11,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <utility>
 
@@ -137,7 +136,6 @@ class RowPartition {
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
   /// Parallel to the entries; null where all are 1.
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
-  /// The gradients of bags.
   const Sources& gradients() const { return gradients_; }
   /// One more than the highest number of a bag.
   std::int64_t sources() const { return sources_; }

@@ -7,7 +7,6 @@
 #include <tessera/op/row_statistics.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 namespace tessera::inline v0 {

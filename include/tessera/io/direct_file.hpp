@@ -22,7 +22,6 @@
 #include <filesystem>
 #include <memory>
 #include <new>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>

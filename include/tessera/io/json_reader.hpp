@@ -168,7 +168,6 @@ class JsonReader {
     check(at_ == text_.size(), at_, "text follows the last brace");
   }
 
-  /// Throws unless `good`.
   void check(bool good, std::size_t at, std::string_view fault) const {
     if (good) return;
     throw DataError(

@@ -8,7 +8,6 @@
 #include <tessera/laws/faults.hpp>
 #include <tessera/laws/slopes.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 /// The laws of an optimizer, for any optimizer and any test framework: `optimizer_laws(optimizer)`

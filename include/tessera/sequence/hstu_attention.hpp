@@ -7,7 +7,6 @@
 #include <tessera/sequence/sigmoid.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -13,7 +13,6 @@
 #include <tessera/serving/row_format.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -185,7 +184,6 @@ inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reade
   return tables;
 }
 
-/// The keys of one table.
 struct KeysToFreeze {
   std::string table;
   std::string name;  ///< of the checkpoint's tensors, without .keys and .rows

@@ -8,7 +8,6 @@
 #include <tessera/serving/model_description.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>

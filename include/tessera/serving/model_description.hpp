@@ -14,8 +14,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -152,7 +150,6 @@ inline constexpr std::array<std::string_view, 4> kInteractions{"dot", "cross", "
     kNumberTransforms{"none", "log1p", "log", "at_least"},
     kKeyRows{"list", "hash", "vocabulary", "key"};
 
-/// Reads model.json.
 class ModelDescriptionParser {
  public:
   ModelDescriptionParser(std::string_view text, std::string_view file) : json_(text, file) {}

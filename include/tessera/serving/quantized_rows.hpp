@@ -9,7 +9,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string_view>

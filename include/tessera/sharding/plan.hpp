@@ -13,7 +13,6 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {

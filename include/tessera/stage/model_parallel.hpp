@@ -7,7 +7,6 @@
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/wire_order.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -8,8 +8,6 @@
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/matrix.hpp>
 
-#include <cstdint>
-
 namespace tessera::inline v0::detail {
 
 /// Under OutputType: how a step's pooled vectors become 16-bit ones of the caller's, and how their

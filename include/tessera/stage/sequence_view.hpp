@@ -6,7 +6,6 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/sequence_rows.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <tessera/comm/counting_communicator.hpp>
-#include <tessera/op/update.hpp>
 #include <tessera/stage/apply_accumulated.hpp>
 #include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>

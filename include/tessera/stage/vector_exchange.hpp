@@ -13,7 +13,6 @@
 #include <tessera/tables/rank_layout.hpp>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <vector>

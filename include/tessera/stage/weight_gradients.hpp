@@ -10,7 +10,6 @@
 #include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/table_store.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -189,7 +189,6 @@ class RowCache {
   static constexpr std::size_t rows_at_once = 8192;
   static constexpr Slot first_missing = RowDirectory::none - 1;
 
-  /// Rows and their slots.
   struct Moves {
     std::span<const std::int64_t> rows;
     std::span<const Slot> slots;

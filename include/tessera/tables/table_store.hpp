@@ -24,7 +24,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <new>
 #include <span>
@@ -85,7 +84,6 @@ class TableStore {
   const std::vector<detail::Arena<Backend>>& arenas() const { return arenas_; }
   /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
-  /// Of all caches.
   CacheCounters cache_counters() const {
     CacheCounters sum;
     for (const std::shared_ptr<Cache>& cache : caches_)
@@ -93,7 +91,6 @@ class TableStore {
     return sum;
   }
 
-  /// The training group of a table.
   int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
   /// f(std::integral_constant<int, group>).
   template <class F>

@@ -9,7 +9,6 @@
 #include <tessera/sharding/table.hpp>
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -24,7 +23,6 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// The names of the tables of table sources.
 template <TableSource... Tables>
 constexpr auto names_of_tables() {
   std::array<std::string_view, (std::size_t{0} + ... + table_count<Tables>)> names{};

@@ -24,7 +24,6 @@ struct VocabularyFeature {
   std::int64_t first_block;  ///< of the table, among the blocks of all tables
 };
 
-/// A block of this rank.
 struct VocabularyBlockInfo {
   std::uint64_t seed;
   std::int64_t table, begin;  ///< first row, of the table
