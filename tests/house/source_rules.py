@@ -74,6 +74,11 @@ CALL = re.compile(r"\b(\w+)<(Host|Cuda)>\(\);")
 # nvcc 13.0 passes such a list on by position where the left side depends on a template's parameter: members that are left out shift the rest.
 ASSIGNED_LIST = re.compile(r"^\s*\w[\w.\[\]()>-]* = \{(?:\.\w|\n\s*\.\w)")
 
+# An operation, and where a backend has its kernel: in the file of the operation's name. On Cuda, PackBags fills a file by itself.
+OPERATION = re.compile(r"^struct (\w+)", re.MULTILINE)
+KERNEL = re.compile(r"^struct op::Kernel<op::(\w+)", re.MULTILINE)
+KERNELS_ELSEWHERE = {"cuda/route.cuh": "exchange"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 # Brackets keep these expressions from matching themselves.
@@ -155,6 +160,22 @@ def header_faults(name, lines, includes, macros):
             yield number, f"{folder or 'the base'} must not include {target} (it may include: {may})"
 
 
+def misplaced_kernels(headers):
+    """headers: {path below include: text}. Yields faults of kernels of op's operations that stand in a file of another name."""
+    file_of = {}
+    for name, text in headers.items():
+        if name.startswith("tessera/op/"):
+            file_of.update((operation[1], pathlib.Path(name).stem) for operation in OPERATION.finditer(text))
+    for name, text in headers.items():
+        path = pathlib.Path(name).relative_to("tessera")
+        if path.parts[0] in ("host", "cuda"):
+            for kernel in KERNEL.finditer(text):
+                home = file_of.get(kernel[1], "")
+                if home != KERNELS_ELSEWHERE.get(path.as_posix(), path.stem):
+                    line = text.count("\n", 0, kernel.start()) + 1
+                    yield f"include/{name}:{line}: the kernel of op::{kernel[1]}, of op/{home}.hpp, belongs into {path.parts[0]}/{home}{path.suffix}"
+
+
 def cycle_in(graph):
     """One cycle of a graph {node: successors} as a list, or None."""
     state, stack = {}, []
@@ -213,6 +234,7 @@ def faults_of(root):
                 yield f"{name}:{number}: {fault}"
     for name, number, fault in std_includes.faults_of(headers):
         yield f"include/{name}:{number}: {fault}"
+    yield from misplaced_kernels(headers)
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <tessera/cuda/groups.cuh>
-#include <tessera/op/entry_values.hpp>
 #include <tessera/op/row_statistics.hpp>
 
 #include <cstdint>
@@ -86,28 +85,6 @@ __global__ void __launch_bounds__(statistics_threads)
   job.means[i] = sum.mean(table_width);
 }
 
-template <int = 0>
-__global__ void __launch_bounds__(statistics_threads)
-    add_entry_values(const op::AddEntryValues::Job job) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * statistics_threads + threadIdx.x;
-  if (i >= job.count) return;
-  const std::int64_t entry = job.entry(i);
-  if (entry < 0) return;
-  job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
-}
-
-template <int = 0>
-__global__ void __launch_bounds__(statistics_threads)
-    scale_entry_values(const __grid_constant__ GroupBatch<op::ScaleEntryValues::Job> batch) {
-  const int g = batch.find(blockIdx.x);
-  const op::ScaleEntryValues::Job& job = batch.groups[g];
-  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
-  if (bag >= job.bags) return;
-  for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
-    job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
-        job.factors[bag];
-}
-
 }  // namespace gpu::detail
 
 template <>
@@ -155,29 +132,6 @@ struct op::Kernel<op::CombineMeanSquares, Cuda> {
           return gpu::ceil_divide(job.room, gpu::detail::statistics_threads);
         },
         gpu::detail::combine_mean_squares<>);
-  }
-};
-
-/// A launch per job keeps their order.
-template <>
-struct op::Kernel<op::AddEntryValues, Cuda> {
-  static void run(const Cuda& backend, const op::AddEntryValues::Parameters& p) {
-    for (const op::AddEntryValues::Job& job : p.jobs)
-      backend.launch("add_entry_values",
-                     gpu::ceil_divide(job.count, gpu::detail::statistics_threads),
-                     gpu::detail::statistics_threads, gpu::detail::add_entry_values<>, job);
-  }
-};
-
-template <>
-struct op::Kernel<op::ScaleEntryValues, Cuda> {
-  static void run(const Cuda& backend, const op::ScaleEntryValues::Parameters& p) {
-    gpu::launch_by_group<op::ScaleEntryValues::Job>(
-        backend, "scale_entry_values", gpu::detail::statistics_threads, p.jobs,
-        [](const op::ScaleEntryValues::Job& job) {
-          return gpu::ceil_divide(job.bags, gpu::detail::statistics_threads);
-        },
-        gpu::detail::scale_entry_values<>);
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include <tessera/cuda/groups.cuh>
 #include <tessera/cuda/row_lanes.cuh>
-#include <tessera/op/update.hpp>
+#include <tessera/op/weight_gradients.hpp>
 
 #include <cstdint>
 
@@ -12,6 +12,7 @@ namespace tessera::inline v0 {
 namespace gpu::detail {
 
 inline constexpr int weight_threads = 256;
+inline constexpr int entry_value_threads = 128;
 inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
 
 /// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16,
@@ -59,6 +60,28 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
   }
 }
 
+template <int = 0>
+__global__ void __launch_bounds__(entry_value_threads)
+    add_entry_values(const op::AddEntryValues::Job job) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * entry_value_threads + threadIdx.x;
+  if (i >= job.count) return;
+  const std::int64_t entry = job.entry(i);
+  if (entry < 0) return;
+  job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
+}
+
+template <int = 0>
+__global__ void __launch_bounds__(entry_value_threads)
+    scale_entry_values(const __grid_constant__ GroupBatch<op::ScaleEntryValues::Job> batch) {
+  const int g = batch.find(blockIdx.x);
+  const op::ScaleEntryValues::Job& job = batch.groups[g];
+  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * entry_value_threads + threadIdx.x;
+  if (bag >= job.bags) return;
+  for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
+    job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
+        job.factors[bag];
+}
+
 }  // namespace gpu::detail
 
 template <Element T, IdType Id, int Width, Element G>
@@ -73,6 +96,29 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Cuda> {
     gpu::launch_by_group<typename Operation::Group>(
         backend, "weight_gradients", gpu::detail::weight_threads, p.groups, blocks_of,
         gpu::detail::weight_gradients<T, Id, Width, G>, p.arena, p.width);
+  }
+};
+
+/// A launch per job keeps their order.
+template <>
+struct op::Kernel<op::AddEntryValues, Cuda> {
+  static void run(const Cuda& backend, const op::AddEntryValues::Parameters& p) {
+    for (const op::AddEntryValues::Job& job : p.jobs)
+      backend.launch("add_entry_values",
+                     gpu::ceil_divide(job.count, gpu::detail::entry_value_threads),
+                     gpu::detail::entry_value_threads, gpu::detail::add_entry_values<>, job);
+  }
+};
+
+template <>
+struct op::Kernel<op::ScaleEntryValues, Cuda> {
+  static void run(const Cuda& backend, const op::ScaleEntryValues::Parameters& p) {
+    gpu::launch_by_group<op::ScaleEntryValues::Job>(
+        backend, "scale_entry_values", gpu::detail::entry_value_threads, p.jobs,
+        [](const op::ScaleEntryValues::Job& job) {
+          return gpu::ceil_divide(job.bags, gpu::detail::entry_value_threads);
+        },
+        gpu::detail::scale_entry_values<>);
   }
 };
 

@@ -5,7 +5,6 @@
 #include <tessera/core/copy_bytes.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/op/exchange.hpp>
-#include <tessera/op/inputs.hpp>
 
 #include <algorithm>
 #include <cstdint>

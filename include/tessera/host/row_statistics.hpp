@@ -3,7 +3,6 @@
 #pragma once
 
 #include <tessera/host/backend.hpp>
-#include <tessera/op/entry_values.hpp>
 #include <tessera/op/row_statistics.hpp>
 
 #include <algorithm>
@@ -55,30 +54,6 @@ struct op::Kernel<op::CombineMeanSquares, Host> {
         }
         job.means[i] = sum.mean(table_width);
       }
-  }
-};
-
-template <>
-struct op::Kernel<op::AddEntryValues, Host> {
-  static void run(const Host&, const op::AddEntryValues::Parameters& p) {
-    for (const op::AddEntryValues::Job& job : p.jobs)
-      for (std::int64_t i = 0; i < job.count; ++i) {
-        const std::int64_t entry = job.entry(i);
-        if (entry < 0) break;
-        job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] +=
-            job.values[i];
-      }
-  }
-};
-
-template <>
-struct op::Kernel<op::ScaleEntryValues, Host> {
-  static void run(const Host&, const op::ScaleEntryValues::Parameters& p) {
-    for (const op::ScaleEntryValues::Job& job : p.jobs)
-      for (std::int64_t bag = 0; bag < job.bags; ++bag)
-        for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
-          job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
-              job.factors[bag];
   }
 };
 

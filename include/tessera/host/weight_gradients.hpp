@@ -4,7 +4,7 @@
 
 #include <tessera/host/bag_parts.hpp>
 #include <tessera/host/lanes.hpp>
-#include <tessera/op/update.hpp>
+#include <tessera/op/weight_gradients.hpp>
 
 #include <cstdint>
 
@@ -64,6 +64,30 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Host> {
     for (int half = lanes / 2; half > 0; half /= 2)
       for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
     return lane[0];
+  }
+};
+
+template <>
+struct op::Kernel<op::AddEntryValues, Host> {
+  static void run(const Host&, const op::AddEntryValues::Parameters& p) {
+    for (const op::AddEntryValues::Job& job : p.jobs)
+      for (std::int64_t i = 0; i < job.count; ++i) {
+        const std::int64_t entry = job.entry(i);
+        if (entry < 0) break;
+        job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] +=
+            job.values[i];
+      }
+  }
+};
+
+template <>
+struct op::Kernel<op::ScaleEntryValues, Host> {
+  static void run(const Host&, const op::ScaleEntryValues::Parameters& p) {
+    for (const op::ScaleEntryValues::Job& job : p.jobs)
+      for (std::int64_t bag = 0; bag < job.bags; ++bag)
+        for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
+          job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
+              job.factors[bag];
   }
 };
 

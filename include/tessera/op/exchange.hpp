@@ -10,6 +10,21 @@
 
 namespace tessera::inline v0::op {
 
+/// Looks for ids outside [0, rows).
+template <IdType Id>
+struct CheckIds {
+  struct Result {
+    std::int64_t bad = 0;     ///< how many
+    std::int64_t first = -1;  ///< index of the first of them
+  };
+  struct Parameters {
+    const Id* ids = nullptr;
+    std::int64_t count = 0;
+    std::int64_t rows = 0;
+    Result* result = nullptr;
+  };
+};
+
 /// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it,
 /// with those ids alone, in order. `whole`: a block of all rows takes every bag as it is, empty
 /// ones too. Sizes are for the host, which waits for them unless all jobs are whole. Where the host

@@ -48,21 +48,6 @@ TESSERA_HOST_DEVICE inline float pooling_scale(Pooling pooling, std::int64_t ids
   return 1.0f / (pooling == Pooling::sqrtn ? square_root(count) : count);
 }
 
-/// Looks for ids outside [0, rows).
-template <IdType Id>
-struct CheckIds {
-  struct Result {
-    std::int64_t bad = 0;     ///< how many
-    std::int64_t first = -1;  ///< index of the first of them
-  };
-  struct Parameters {
-    const Id* ids = nullptr;
-    std::int64_t count = 0;
-    std::int64_t rows = 0;
-    Result* result = nullptr;
-  };
-};
-
 /// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host
 /// has cleared it.
 struct InputFault {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/op/exchange.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/stage/id_report.hpp>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/op/entry_values.hpp>
+#include <tessera/op/weight_gradients.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
