@@ -11,6 +11,7 @@ tessera_test(checkpoint/while_training THREADS)
 
 tessera_test(codec/codecs)
 
+tessera_test(collection/accumulation)
 tessera_test(collection/agreement)
 tessera_test(collection/bad_input EMULATED)
 tessera_test(collection/cache THREADS)

@@ -48,7 +48,7 @@ class Accumulator {
             batches_);
   }
 
-  /// How often `apply` took what there was.
+  /// How often `apply` took what there was, or dropped it.
   std::uint64_t applies() const { return applies_; }
 
   /// A step whose gradients have come to the owners: those of one loss. It has no more use for its
@@ -70,25 +70,30 @@ class Accumulator {
     step.progress.accumulated_no_more();
   }
 
-  /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
-  /// where there is nothing to apply, as all gradients were refused.
-  bool finish(double rates) {
+  /// Ranks tell each other their gradients of copied tables. Collective; the first of what `apply`
+  /// does. False where there is nothing to apply, as all gradients were refused. Where it throws,
+  /// gradients are as before.
+  bool gather(double rates) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
-    skipped_ = false;
-    if (batches_ == 0) return false;
+    if (batches_ == 0) return skipped_ = false;
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.gather(false, rates);
+    skipped_ = false;
+    return true;
+  }
+  /// Merges them: from here on gradients are of all ranks, and more of this rank cannot be added.
+  /// What throws before the end of `apply` must be followed by `clear`.
+  void merge_copies() {
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!trains(a)) continue;
       arenas_[a].merged = updater_.merged_over_ranks(a);
       if (arenas_[a].meets_copies) join_lists(a);
     }
-    return true;
   }
 
   /// The norm of all tables' gradients, and of `dense`, which every rank has alike. Collective: one
-  /// all-reduce. After `finish`.
+  /// all-reduce. After `merge_copies`.
   double norm(std::span<const float> dense) {
     constexpr std::size_t at_once = std::size_t{1} << 29;
     std::int64_t* const sum = digits_.resize(backend_, op::SquareDigits{}.size()).data();
@@ -177,11 +182,12 @@ class Accumulator {
     advance(now);
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (trains(a)) updater_.apply_merged(a, now);
-    ++applies_;
     clear();
   }
 
+  /// There are none from here on; forwards whose gradients there were take no more of them.
   void clear() {
+    ++applies_;
     for (PerArena& arena : arenas_) arena.merged.clear();
     batches_ = 0;
   }

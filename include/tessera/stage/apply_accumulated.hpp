@@ -25,15 +25,12 @@ struct Clipped {
 
 /// Clips what an Accumulator has, and `dense`; `counter`: null, or in the backend's memory, for how
 /// many values or rows became smaller. Throws InvalidArgument on every rank where the norm is not
-/// finite: then the gradients are dropped.
+/// finite.
 template <class Accumulated, class Clip>
 Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& clip,
                          std::span<float> dense, [[maybe_unused]] std::int64_t* counter) {
-  if constexpr (requires { clip.max; })
-    require(clip.max > 0, "apply: clipping to {}; give a positive number", clip.max);
   if constexpr (std::is_same_v<Clip, ClipByGlobalNorm>) {
     const double norm = gradients.norm(dense);
-    if (!std::isfinite(norm)) gradients.clear();
     require(
         std::isfinite(norm),
         "apply: the norm of the gradients is {}: some are NaN or infinite; they are dropped, no "
@@ -60,16 +57,26 @@ Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cl
 /// One optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
 /// ClipByGlobalNorm, ClipByValue or ClipByRowNorm. `dense`: gradients of dense layers in the
 /// backend's memory, alike on all ranks; they count in the norm, and are clipped in place. Does
-/// nothing where NonFinite::reject refused every batch. Throws InvalidArgument where nothing
-/// was accumulated, or where the norm is not finite. Collective.
+/// nothing where NonFinite::reject refused every batch. Throws InvalidArgument where nothing was
+/// accumulated, where `clip` has no positive number or ranks have other rates: then the gradients
+/// wait for another call; and where the norm is not finite: then, as by all that throws later, they
+/// are dropped, as merged copies must not be merged again. Collective.
 template <class Accumulated, class Trained, class Steps, class Clip>
 Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
                           std::uint64_t seed, const Clip& clip, std::span<float> dense,
                           std::int64_t* counter = nullptr) {
-  if (!gradients.finish(steps.rates())) return {};
-  const Clipped clipped = clip_accumulated(gradients, clip, dense, counter);
-  gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
-  return clipped;
+  if constexpr (requires { clip.max; })
+    require(clip.max > 0, "apply: clipping to {}; give a positive number", clip.max);
+  if (!gradients.gather(steps.rates())) return {};
+  try {
+    gradients.merge_copies();
+    const Clipped clipped = clip_accumulated(gradients, clip, dense, counter);
+    gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
+    return clipped;
+  } catch (...) {
+    gradients.clear();
+    throw;
+  }
 }
 
 }  // namespace detail

@@ -114,8 +114,11 @@ class StepProgress {
               "{}: gradients of this forward are accumulated; give those of other losses to "
               "accumulate, too",
               call);
-      require(*applies == *accumulated_before_,
-              "{}: apply has used the gradients of this forward; look the batch up again", call);
+      require(
+          *applies == *accumulated_before_,
+          "{}: apply has used the gradients of this forward, or dropped them; look the batch up "
+          "again",
+          call);
     }
     require(stage_ == StepStage::assembled || stage_ == StepStage::rejected ||
                 stage_ == StepStage::accumulated,
