@@ -71,8 +71,9 @@ class Embeddings {
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward. Each optimizer's rate is its share of this one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
-  /// Sets the gradients of the last forward aside for `apply`.
-  virtual void accumulate(tessera::MatrixView<const float> gradient) = 0;
+  /// Sets the gradients of the last forward aside for `apply`. False, on all ranks, where they are
+  /// refused.
+  virtual bool accumulate(tessera::MatrixView<const float> gradient) = 0;
   /// Updates rows by what was set aside, clipped by the norm of all tables' gradients and of
   /// `dense`, which is clipped, too: in the backend's memory, alike on all ranks. Norm 0: as they
   /// are.

@@ -107,8 +107,8 @@ class EmbeddingsOf final : public Embeddings {
     set_rates(learning_rate);
     collection_.backward(pooled_, gradient);
   }
-  void accumulate(tessera::MatrixView<const float> gradient) override {
-    collection_.accumulate(pooled_, gradient);
+  bool accumulate(tessera::MatrixView<const float> gradient) override {
+    return collection_.accumulate(pooled_, gradient);
   }
   void apply(float learning_rate, float norm, std::span<float> dense) override {
     set_rates(learning_rate);

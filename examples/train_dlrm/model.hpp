@@ -134,15 +134,18 @@ class Model final : public RankModel {
                   });
     const tessera::MatrixView<float> d_pooled =
         vector_gradients_.first_rows(batch.size).column_range(first_, columns_ + wide_ - first_);
-    const bool apart = accumulates_ || clip_norm_ != 0;  // rows wait for `apply`
-    if (apart) embeddings_->accumulate(d_pooled);
+    const bool apart = accumulates_ || clip_norm_ != 0;             // rows wait for `apply`
+    const bool kept = !apart || embeddings_->accumulate(d_pooled);  // alike on all ranks
     // the tree of virtual ranks is that of a batch
     if (virtual_ || !accumulates_) sum_over_ranks();
     if (accumulates_) {
-      parameters_.accumulate();
-      if (!step.ends) return;
+      if (kept) parameters_.accumulate();
+      kept_ = kept_ || kept;
+      if (!step.ends || !std::exchange(kept_, false)) return;
       parameters_.take_accumulated();
       if (!virtual_) sum_over_ranks();
+    } else if (!kept) {
+      return;
     }
     if (apart)
       embeddings_->apply(step.table_rate, clip_norm_, parameters_.gradients());
@@ -305,6 +308,7 @@ class Model final : public RankModel {
   std::int64_t wide_;             ///< columns behind them
   float clip_norm_;               ///< 0: none
   bool accumulates_;              ///< gradients of several batches
+  bool kept_ = false;             ///< some of this step's, of those
   Spans spans_;
   std::optional<tessera::VirtualRanks<Backend>> virtual_;
   std::unique_ptr<Interaction> interaction_;

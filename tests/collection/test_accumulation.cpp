@@ -4,6 +4,7 @@
 // Accumulated gradients where a call is refused or fails, on two ranks: every gradient counts once, or
 // not at all.
 #include <tessera/comm/fault_injecting_communicator.hpp>
+#include <tessera/dense/parameters.hpp>
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 using namespace tessera;
@@ -23,8 +25,7 @@ constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 using Comm = FaultInjectingCommunicator<ThreadCommunicator>;
 using Collection = LayoutCollection<Widths<2, 4>, Sgd, Host, Comm>;
 
-/// A table of 4 rows of zeros, rate 1, with gradients of x in all columns of row 1, and in two batches
-/// of row 2.
+/// A table of 4 rows of zeros, rate 1.
 struct Rank {
   Collection embeddings;
 
@@ -34,13 +35,18 @@ struct Rank {
     embeddings.tables().set("t", {zeros.data(), 4, 4});
   }
 
+  /// One batch: gradients of x in all columns of each id.
+  bool accumulate(const std::vector<std::int64_t>& ids, float x) {
+    const auto samples = static_cast<std::int64_t>(ids.size());
+    const std::vector<float> gradient(4 * ids.size(), x);
+    return embeddings.accumulate(
+        embeddings.forward(KeyedJagged<std::int64_t>{1, samples, ids, {}, {}}),
+        {gradient.data(), samples, 4});
+  }
+  /// Two: 2 x in row 1, and x in row 2.
   void accumulate(float x = 1) {
-    for (const std::vector<std::int64_t>& ids : {std::vector<std::int64_t>{1}, {2, 1}}) {
-      const auto samples = static_cast<std::int64_t>(ids.size());
-      const std::vector<float> gradient(4 * ids.size(), x);
-      embeddings.accumulate(embeddings.forward(KeyedJagged<std::int64_t>{1, samples, ids, {}, {}}),
-                            {gradient.data(), samples, 4});
-    }
+    CHECK(accumulate({1}, x));
+    CHECK(accumulate({2, 1}, x));
   }
 
   void check_rows(float first, float second) const {
@@ -55,7 +61,16 @@ struct Rank {
   }
 };
 
-/// body(rank) on two ranks whose tables are copied, cut by rows, or copied in some columns.
+/// A layer of one parameter.
+struct Bias {
+  std::span<float> gradient;
+
+  std::int64_t parameter_count() const { return 1; }
+  void bind(std::span<float>, std::span<float> gradients) { gradient = gradients; }
+  int initialize(std::uint64_t, int layer) { return layer; }
+};
+
+/// body(communicator, layout) on two ranks whose tables are copied, cut by rows, or copied in some columns.
 template <class Body>
 void on_layouts(const std::vector<Fault>& faults, Body&& body) {
   for (const std::vector<Shard>& shards :
@@ -165,5 +180,38 @@ TEST_CASE("accumulation: a dropped loss takes no more losses of its forward") {
     gradient.assign(4, 1);
     CHECK_THROWS_WITH_AS(rank.embeddings.accumulate(pooled, {gradient.data(), 1, 4}),
                          doctest::Contains("look the batch up again"), InvalidArgument);
+  });
+}
+
+TEST_CASE("accumulation: a batch that is refused says so, and dense layers leave it out, too") {
+  on_layouts({}, [](Comm& communicator, const Layout& layout) {
+    Rank rank(communicator, layout, NonFinite::reject);
+    Bias bias;
+    DenseParameters parameters(1, bias);
+    // as docs/concepts/optimizer.md has it
+    const auto train = [&](const std::vector<float>& batches) {
+      bool any = false;
+      for (const float x : batches) {
+        bias.gradient[0] = x;
+        if (!rank.accumulate({1}, x)) continue;
+        parameters.accumulate();
+        any = true;
+      }
+      if (!any) return false;
+      parameters.take_accumulated();
+      rank.embeddings.apply(ClipByGlobalNorm{100}, parameters.gradients());
+      return true;
+    };
+    const float one_has = communicator.rank() == 0 ? not_a_number : 1;
+    CHECK(train({1, one_has, 2}));
+    CHECK(parameters.gradients()[0] == 3);
+    rank.check_rows(-6, 0);
+    CHECK_FALSE(train({one_has, one_has}));
+    rank.embeddings.apply();  // does nothing
+    CHECK(rank.embeddings.steps() == 1);
+    CHECK(train({0.5f}));
+    CHECK(parameters.gradients()[0] == 0.5f);
+    rank.check_rows(-7, 0);
+    CHECK(rank.embeddings.rejected_steps() == 3);
   });
 }

@@ -186,17 +186,19 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// As `backward`, but rows wait for `apply`: gradients of several batches, and of several losses
-  /// on one of them (the same `pooled` again), are summed, for one step.
+  /// on one of them (the same `pooled` again), are summed, for one step. False, on every rank, where
+  /// `split` refuses the gradients: leave those that dense layers have of this batch out, too.
   template <IdType Id>
-  void accumulate(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
+  bool accumulate(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
     StepState<Id>& step = opened("accumulate", pooled, gradient, sequences, accumulator_.applies());
-    if (!split(step, gradient, sequences)) return accumulator_.skip(step);
+    if (!split(step, gradient, sequences)) return accumulator_.skip(step), false;
     exchange_gradients(step);
     {
       const auto timing = reporter_.time(step, ReportedStage::update, backend_);
       accumulator_.add(step, step.narrow.widened(backend_, gradient));
     }
     reporter_.batch_done(step);
+    return true;
   }
   /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
   template <class Clip = KeepGradients>
