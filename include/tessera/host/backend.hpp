@@ -18,6 +18,28 @@
 
 namespace tessera::inline v0 {
 
+namespace detail {
+
+/// Slots of the host's scratch memory, by what operations keep there. Those of one name's place are
+/// never in use together.
+struct ScratchSlot {
+  enum : std::size_t {
+    bag_costs,
+    sources,
+    counts,
+    entries,
+    buckets,
+    workers,
+    merge,
+    strips,
+    mean_squares = merge,
+    last_bags = bag_costs,
+    rows_of_ids = bag_costs,
+  };
+};
+
+}  // namespace detail
+
 /// The backend for CPUs. A small handle: copies share the scratch memory, of which each calling
 /// thread has its own. One Host belongs to one rank; an operation uses `threads` OpenMP threads.
 class Host {

@@ -30,11 +30,11 @@ constexpr const auto& bags_of(const Group& group) {
 template <class Group>
 class BagParts {
  public:
-  BagParts(const Host& backend, std::size_t slot, std::span<const Group> groups,
-           std::int64_t entry_cost, std::int64_t bag_cost)
+  BagParts(const Host& backend, std::span<const Group> groups, std::int64_t entry_cost,
+           std::int64_t bag_cost)
       : groups_(groups), entry_cost_(entry_cost), bag_cost_(bag_cost) {
     cost_ = static_cast<std::int64_t*>(
-        backend.scratch(slot, (groups.size() + 1) * sizeof(std::int64_t)));
+        backend.scratch(ScratchSlot::bag_costs, (groups.size() + 1) * sizeof(std::int64_t)));
     cost_[0] = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto& bags = bags_of(groups[g]);
@@ -172,7 +172,7 @@ template <class T, class Group, class F>
 [[gnu::always_inline]] inline void for_bags(const Host& backend, std::span<const Group> groups,
                                             const T* arena, int width, std::int64_t bag_bytes,
                                             const F& f) {
-  const BagParts<Group> split(backend, 0, groups, width * static_cast<std::int64_t>(sizeof(T)),
+  const BagParts<Group> split(backend, groups, width * static_cast<std::int64_t>(sizeof(T)),
                               bag_bytes);
   const int threads = worthwhile_threads(backend.threads(), split.cost());
   const std::int64_t parts = threads == 1 ? 1 : threads * 4;

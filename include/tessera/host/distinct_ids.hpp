@@ -26,8 +26,9 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     std::size_t room = 0;
     for (const Job& job : p.jobs)
       room = std::max(room, by_row(job) ? static_cast<std::size_t>(job.rows) : most_slots(job));
-    auto* const tables = static_cast<std::int32_t*>(backend.scratch(
-        0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
+    auto* const tables = static_cast<std::int32_t*>(
+        backend.scratch(detail::ScratchSlot::rows_of_ids,
+                        room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
     detail::parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()),
                          [&](std::int64_t job, int worker) {
                            Job& of = p.jobs[static_cast<std::size_t>(job)];

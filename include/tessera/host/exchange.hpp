@@ -78,8 +78,8 @@ struct op::Kernel<op::PackBags<Id>, Host> {
 
   static void split(const Host& backend, const One& p) {
     // The bag that each block last opened.
-    auto* last =
-        static_cast<std::int64_t*>(backend.scratch(0, p.blocks.size() * sizeof(std::int64_t)));
+    auto* last = static_cast<std::int64_t*>(
+        backend.scratch(detail::ScratchSlot::last_bags, p.blocks.size() * sizeof(std::int64_t)));
     std::fill_n(last, p.blocks.size(), std::int64_t{-1});
     for (Block& block : p.blocks) block.bags = block.entries = 0;
     for (std::int64_t bag = 0; bag < p.bags.bags; ++bag) {

@@ -18,13 +18,6 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Slots of the backend's scratch memory that the operations use.
-struct ScratchSlot {
-  static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4,
-                               workers = 5, merge = 6, strips = 7;
-  static constexpr std::size_t mean_squares = merge;  ///< of Update, which has no use for the other
-};
-
 /// Cuts one block of scratch memory into arrays. The first walk, from a null base, measures.
 class ScratchCutter {
  public:
@@ -102,7 +95,7 @@ class RowPartition {
   /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
   RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
                std::int64_t bucket_entries)
-      : backend_(backend), groups_(groups), split_(backend, ScratchSlot::bag_costs, groups, 2, 1) {
+      : backend_(backend), groups_(groups), split_(backend, groups, 2, 1) {
     std::int64_t entries = 0;
     for (const Group& group : groups) {
       entries += group.bags.bags == 0 ? 0 : group.bags.entries();
