@@ -57,7 +57,7 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
 
 /// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, in any floating-point
 /// precision, under any layout. Collective. The model is touched when all headers and sizes are
-/// right. Answers how many files were read. Throws DataError on all ranks.
+/// right. Returns how many files were read. Throws DataError on all ranks.
 template <Communicator<kCheckpointCollectives> Comm>
 int import_npy(Comm& communicator, const std::filesystem::path& folder,
                const CheckpointContents& model) {

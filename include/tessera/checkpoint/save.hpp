@@ -96,7 +96,7 @@ class Save {
   }
 
   /// Makes the checkpoint visible, once `written()`, called on every rank, has not thrown on any;
-  /// else removes what was written and throws on all ranks. Answers the name of its folder and the
+  /// else removes what was written and throws on all ranks. Returns the name of its folder and the
   /// checksum of its manifest.
   template <class Comm, class Written>
   CheckpointBase publish(Comm& communicator, Written&& written) {

@@ -54,7 +54,7 @@ class Cuda {
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
   void before_growth(std::size_t bytes) const { gpu::refuse_growth_of_capture(stream_, bytes); }
 
-  /// Makes a thread that calls what this answers work with the GPU of this thread.
+  /// Makes a thread that calls what this returns work with the GPU of this thread.
   static auto thread_setup() {
     int device = 0;
     gpu::check(cudaGetDevice(&device), "asking which GPU a thread works with");

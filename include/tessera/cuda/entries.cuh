@@ -64,7 +64,7 @@ bool any_weights(std::span<const op::GradientGroup<Id, G>> groups) {
   });
 }
 
-/// Says where each group's entries begin, and answers how many places they take.
+/// Says where each group's entries begin, and returns how many places they take.
 template <IdType Id>
 std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
   // where the entries of a batch begin whose parts come one by one

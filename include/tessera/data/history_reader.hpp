@@ -190,7 +190,7 @@ class HistoryReader {
     item_keys_ = items.take();
   }
 
-  /// Fills the record; answers what is wrong, or "".
+  /// Fills the record; returns what is wrong, or "".
   std::string parse(std::span<const std::string_view> fields, const Columns& columns, Keys& users,
                     Keys& items, Record& record) const {
     if (fields.size() != columns.fields)

@@ -115,7 +115,7 @@ struct BucketRows {
     count = distinct;
   }
 
-  /// Where the found rows have their sums so far, or null, into sums[count]; answers how many have
+  /// Where the found rows have their sums so far, or null, into sums[count]; returns how many have
   /// none. `lists`: as op::Merge's.
   std::int64_t find_sums(const RowBucket& bucket, std::span<const op::MergedGradients> lists,
                          std::int64_t width, float** sums) const {

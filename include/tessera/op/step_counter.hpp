@@ -108,7 +108,7 @@ class StepCounter {
     }
   }
 
-  /// Begins a step. Answers where its values are, or null: then the host's count is `called()`.
+  /// Begins a step. Returns where its values are, or null: then the host's count is `called()`.
   const op::StepValues<O>* advance([[maybe_unused]] const O& optimizer,
                                    [[maybe_unused]] std::uint64_t seed) {
     if constexpr (on_backend) {

@@ -124,7 +124,7 @@ class SampledSoftmax {
   }
 
   /// Rows [first, first + count): logits, their softmax, the gradients but those of negatives.
-  /// Answers the sum of the losses.
+  /// Returns the sum of the losses.
   template <IdType Id>
   double chunk(const SampledSoftmaxBatch<Id>& batch, std::int64_t first, std::int64_t count,
                std::int64_t block, double share, MatrixView<float> d_queries,

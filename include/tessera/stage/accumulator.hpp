@@ -127,7 +127,7 @@ class Accumulator {
     return op::norm_of(all);
   }
 
-  /// `clipped`: as op::ClipValues'. Answers the number of values.
+  /// `clipped`: as op::ClipValues'. Returns the number of values.
   std::int64_t clip(float factor, float limit, std::int64_t* clipped = nullptr) {
     std::int64_t values = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
@@ -142,7 +142,7 @@ class Accumulator {
                               {values.data(), std::ssize(values), factor, limit, clipped});
     return std::ssize(values);
   }
-  /// The gradients of whole table rows. Answers the number of rows. Collective.
+  /// The gradients of whole table rows. Returns the number of rows. Collective.
   std::int64_t clip_rows(float limit, std::int64_t* clipped) {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(

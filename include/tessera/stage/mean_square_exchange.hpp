@@ -49,7 +49,7 @@ class MeanSquareExchange {
     });
   }
 
-  /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square
+  /// `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean square
   /// per merged row, one list after another; valid until the next call. Collective. `most_entries`: so many of each table
   /// at most, of all ranks, where messages have room for as many rows; else none, and the host
   /// waits to know how many there are.
@@ -190,7 +190,7 @@ class MeanSquareExchange {
           visit(a, i, routing_.arenas()[a].segments[i]);
   }
 
-  /// Where each pair's floats begin in the message; how many go to each rank. Answers their sum.
+  /// Where each pair's floats begin in the message; how many go to each rank. Returns their sum.
   template <class ShardOf>
   std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts,
                     ShardOf shard_of) const {

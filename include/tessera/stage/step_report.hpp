@@ -167,7 +167,7 @@ template <class Backend, bool = MarksTime<Backend>>
 class StageClock {
  public:
   void clear() { spans_.clear(); }
-  /// Answers the number of the span.
+  /// Returns the number of the span.
   std::size_t begin(const Backend&, ReportedStage stage) {
     spans_.push_back({stage, steady_seconds(), 0});
     return spans_.size() - 1;

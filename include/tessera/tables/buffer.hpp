@@ -32,7 +32,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(); }
 
-  /// Makes room for `count` elements (contents undefined) and answers them.
+  /// Makes room for `count` elements (contents undefined) and returns them.
   std::span<T> resize(const Backend& backend, std::size_t count) {
     if (count > capacity_) {
       if (count > std::numeric_limits<std::ptrdiff_t>::max() / (2 * sizeof(T)))

@@ -28,7 +28,7 @@ class VocabularyBlock {
       : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
 
   /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often
-  /// enough, and answers each one's row. Adds rows that now stand for another key than before to
+  /// enough, and returns each one's row. Adds rows that now stand for another key than before to
   /// `reused`. A row that this batch reads is not taken away.
   void learn(std::span<const std::int64_t> keys, std::uint32_t step,
              std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {

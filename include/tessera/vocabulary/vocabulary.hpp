@@ -51,7 +51,7 @@ class Vocabulary<Comm, Host> {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// One training batch: counts the keys of all ranks, admits and evicts, and answers the row of
+  /// One training batch: counts the keys of all ranks, admits and evicts, and returns the row of
   /// each of this rank's keys (`rows`, parallel to keys.ids). Returns the rows that changed hands,
   /// the same on every rank, ascending, valid until the next call: the caller gives them first
   /// values before it looks up this batch, and after it has updated what it looked up before.
@@ -225,7 +225,7 @@ class Vocabulary<Comm, Host> {
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<Id>(rows_in_[places_[i]]);
   }
 
-  /// Answers the keys that this rank decides about, by rank and feature.
+  /// Returns the keys that this rank decides about, by rank and feature.
   std::span<const std::int64_t> send(const KeyedJagged<std::int64_t>& keys) {
     const std::size_t ranks = static_cast<std::size_t>(communicator_.size()),
                       features = layout_.options.feature_table.size();
