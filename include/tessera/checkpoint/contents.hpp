@@ -215,8 +215,8 @@ class CheckpointContents {
     for (const Caches& caches : caches_) caches.reload();
   }
 
-  /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those of
-  /// rank 0 count. Loading passes it over; an increment has none, as its base has it.
+  /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those
+  /// of rank 0 count. Loading passes it over; an increment has none, as its base has it.
   void set_file(std::string name, std::string bytes) {
     require(detail::plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
                 name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),

@@ -25,10 +25,11 @@ namespace tessera::inline v0::detail {
 
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
 /// writer takes the rows block by block; before an update changes a row that the writer has not
-/// reached, the row is copied aside. Small tensors (all but tables), and a GPU's tables, whose updates
-/// nobody tells of, are copied at once; those in files are cloned where the file system can. Extra memory of the host: those, one bit for each row, and
-/// at most about `memory_bytes` of rows: when they are full, updates wait for the writer. Updates
-/// come from one thread, the writer is another.
+/// reached, the row is copied aside. Small tensors (all but tables), and a GPU's tables, whose
+/// updates nobody tells of, are copied at once; those in files are cloned where the file system
+/// can. Extra memory of the host: those, one bit for each row, and at most about `memory_bytes` of
+/// rows: when they are full, updates wait for the writer. Updates come from one thread, the writer
+/// is another.
 class Snapshot {
  public:
   /// Watches until `stop` or the end. `contents` must outlive it.

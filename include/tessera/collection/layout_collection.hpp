@@ -132,7 +132,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return forward_routed(step, output);
   }
 
-  /// The first; `vectors` says where those of some sequences are written, one per id (SequenceView).
+  /// The first; `vectors` says where those of some sequences are written, one per id
+  /// (SequenceView).
   template <IdType Id>
   Found<Id> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
     requires(Store::keeps_rows)
@@ -142,8 +143,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
-  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The result
-  /// is as from `forward`: this rank's samples, all columns and sequences, written as `vectors` says.
+  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
+  /// result is as from `forward`: this rank's samples, all columns and sequences, written as
+  /// `vectors` says.
   template <IdType Id>
   Found<Id> forward_model_parallel(const KeyedJagged<Id>& ids,
                                    std::span<const std::int64_t> sample_begin = {},
@@ -200,7 +202,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     reporter_.batch_done(step);
     return true;
   }
-  /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
+  /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs
+  /// it.
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     check_stage(communicator_, "apply");
@@ -326,8 +329,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// Cuts the gradients into what each owner needs. False, on every rank, where
-  /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and the
-  /// step waits for `split` with other gradients, or for its next batch.
+  /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and
+  /// the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
   bool split(StepState<Id>& step, Gradient gradient, SequenceGradients sequences = {}) {
     if (!step.progress.rejected(this))

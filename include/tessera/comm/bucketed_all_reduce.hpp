@@ -23,8 +23,8 @@ namespace tessera::inline v0 {
 /// `bucket_bytes` to a thread that all-reduces one after the other. Sums are those of one
 /// all-reduce of the whole buffer, to the bit. `communicator` is used by that thread alone: give it
 /// one of its own. Every rank announces the same parts in the same order. One step is: ready,
-/// ready, ..., wait. A communicator whose calls go to a stream and return (`queues_calls`, NCCL's) is
-/// called by the announcing thread instead, in the announced order.
+/// ready, ..., wait. A communicator whose calls go to a stream and return (`queues_calls`, NCCL's)
+/// is called by the announcing thread instead, in the announced order.
 template <Communicator<Collective::all_reduce> C>
 class BucketedAllReduce {
  public:

@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(reduce_threads)
 /// How communicators of one process move device memory, in the order of a stream:
 /// BasicThreadCommunicator<CudaTransfer> for ranks that are threads and share a GPU (or hold GPUs
 /// that read each other's memory: that of the driver's pools by cudaMemPoolSetAccess alone),
-/// BasicSelfCommunicator<CudaTransfer> for one rank. Buffers in host memory are moved by the calling
-/// thread.
+/// BasicSelfCommunicator<CudaTransfer> for one rank. Buffers in host memory are moved by the
+/// calling thread.
 class CudaTransfer {
  public:
   CudaTransfer() = default;

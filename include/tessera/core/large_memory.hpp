@@ -10,8 +10,9 @@
 
 namespace tessera::inline v0::detail {
 
-/// Memory of the host aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked for:
-/// they double the speed of narrow rows in random order. Freed by std::free. Throws std::bad_alloc.
+/// Memory of the host aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked
+/// for: they double the speed of narrow rows in random order. Freed by std::free. Throws
+/// std::bad_alloc.
 inline void* allocate_large(std::size_t bytes) {
   constexpr std::size_t huge_page = std::size_t{2} << 20;
   const std::size_t alignment = bytes >= huge_page ? huge_page : 64;

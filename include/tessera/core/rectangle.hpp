@@ -56,8 +56,8 @@ struct Place {
 };
 
 /// Whose memory holds the rows and the optimizer state of a rectangle: the device's that works with
-/// them, or its host's, which the device's kernels read and write over the bus (one memory where the
-/// host itself works), or a file's.
+/// them, or its host's, which the device's kernels read and write over the bus (one memory where
+/// the host itself works), or a file's.
 enum class Tier : std::uint8_t { device, host, file };
 inline constexpr std::array<Tier, 3> all_tiers{Tier::device, Tier::host, Tier::file};
 

@@ -95,8 +95,8 @@ class Cuda {
     gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_);
   }
 
-  /// A backend of the same GPU and memory with a stream of its own, which lives as long as it and its
-  /// copies.
+  /// A backend of the same GPU and memory with a stream of its own, which lives as long as it and
+  /// its copies.
   Cuda beside() const {
     Cuda other({.memory = memory_});
     other.stream_ = other.scratch_->stream.emplace().get();

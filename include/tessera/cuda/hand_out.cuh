@@ -92,8 +92,8 @@ struct HandOut {
 
 /// Merges a row's gradients and hands them out: rows and gradients [rows, width], where `room` says
 /// when it is told where in device memory their number is. Returns that place, too. Any width:
-/// panels of 128, 16 and 1 columns, one after another; sums are the same whatever the panel. `sums`:
-/// as op::Merge's.
+/// panels of 128, 16 and 1 columns, one after another; sums are the same whatever the panel.
+/// `sums`: as op::Merge's.
 template <int Width, class Payload, Element G, class Room>
 const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload, G>& sorted,
                               int width, const Room& room,

@@ -26,8 +26,8 @@ struct AdmitArrays {
   std::int64_t features;
 };
 
-// op::InputFault::found: the complement of what orders faults, so that zero is none and the largest is
-// the first. Offsets come before ids.
+// op::InputFault::found: the complement of what orders faults, so that zero is none and the largest
+// is the first. Offsets come before ids.
 inline constexpr unsigned long long first_id_fault = 1ull << 62;
 __device__ inline void note_fault(op::InputFault* fault, unsigned long long order) {
   atomicMax(&fault->found, ~order);

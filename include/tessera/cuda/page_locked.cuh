@@ -24,9 +24,9 @@ namespace tessera::inline v0::gpu {
 
 /// Page-locked memory of the host in pieces: one range of addresses, which kernels read and write
 /// by the host's pointers, of which each piece is placed on the memory node that is nearest to the
-/// GPU and page-locked by a call of its own. One call for all of it would hold the driver's lock for
-/// minutes, and drivers refuse half a terabyte. CUDA copies do not cross the border of two pieces:
-/// `for_each_part` cuts them. Thread-safe.
+/// GPU and page-locked by a call of its own. One call for all of it would hold the driver's lock
+/// for minutes, and drivers refuse half a terabyte. CUDA copies do not cross the border of two
+/// pieces: `for_each_part` cuts them. Thread-safe.
 class PageLockedMemory {
  public:
   struct Options {
@@ -125,8 +125,8 @@ class PageLockedMemory {
     return bytes_;
   }
 
-  /// Calls f(offset, bytes) for the parts of a copy of `count` bytes that lie in one piece at either
-  /// end; other memory is one piece.
+  /// Calls f(offset, bytes) for the parts of a copy of `count` bytes that lie in one piece at
+  /// either end; other memory is one piece.
   template <class F>
   void for_each_part(const void* to, const void* from, std::size_t count, F&& f) const {
     std::size_t done = 0;

@@ -78,8 +78,8 @@ struct alignas(sizeof(T) * Count) Packed {
   T x[Count];
 };
 
-/// Neighbouring elements as they lie in memory, read and written at once: those of 16 bits in pairs,
-/// where they are even in number.
+/// Neighbouring elements as they lie in memory, read and written at once: those of 16 bits in
+/// pairs, where they are even in number.
 template <class T, int Count>
 struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
   static constexpr bool pairs = sizeof(T) == 2 && Count % 2 == 0;
@@ -214,7 +214,8 @@ __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   return part;
 }
 
-/// A lane's part of a row as it lies in memory: elements of 16 bits take half of RowPart's registers.
+/// A lane's part of a row as it lies in memory: elements of 16 bits take half of RowPart's
+/// registers.
 template <class T, class Lanes>
 struct RawRow {
   RawPack<T, Lanes::vector> x[Lanes::pieces];
@@ -252,7 +253,8 @@ __device__ __forceinline__ void store_float_row(float* row, bool aligned, int la
     if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
 }
 
-/// load_float_row of rows of G, which, where they have 16 bits, are `aligned` if lanes' vectors are.
+/// load_float_row of rows of G, which, where they have 16 bits, are `aligned` if lanes' vectors
+/// are.
 template <class Lanes, class G>
 __device__ __forceinline__ RowPart<Lanes> load_any_row(const G* row, bool aligned, int lane) {
   if constexpr (std::is_same_v<G, float>) {

@@ -59,9 +59,9 @@ T load(const std::byte* data, std::int64_t index) {
 
 /// One part ("train", "test") of a dataset in the layout of NVIDIA's DeepLearningExamples
 /// ("split_binary"): a file of ids per categorical feature, one file [samples, numerical features]
-/// of float16 or float32, one file of labels, bool. A feature has `hotness` ids per sample, or where
-/// it is padded at most so many. The files are mapped, so that a dataset may be larger than memory;
-/// they must not shrink meanwhile. Reading is thread-safe.
+/// of float16 or float32, one file of labels, bool. A feature has `hotness` ids per sample, or
+/// where it is padded at most so many. The files are mapped, so that a dataset may be larger than
+/// memory; they must not shrink meanwhile. Reading is thread-safe.
 class BinaryDataset {
  public:
   /// `folder`: what the specification's paths start from. Throws DataError for files that are

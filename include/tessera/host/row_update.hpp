@@ -157,8 +157,8 @@ class RowUpdate {
     }
   }
 
-  /// The means of a row that the arena holds whole. `buffer`: room for two rows, where the optimizer
-  /// measures rows.
+  /// The means of a row that the arena holds whole. `buffer`: room for two rows, where the
+  /// optimizer measures rows.
   [[gnu::always_inline]] op::RowMeans means(std::int64_t row, const float* gradient,
                                             float* buffer) const {
     const int width = static_cast<int>(this->width());

@@ -202,8 +202,8 @@ class BucketWorkers {
     RowSums summed[2];
   };
 
-  /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats that
-  /// RowUpdate::means needs.
+  /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats
+  /// that RowUpdate::means needs.
   BucketWorkers(const Host& backend, const RowPartition<Id, G>& partition, int width, bool sums,
                 std::int64_t means = 0)
       : scaled_(partition.scaled()), width_(width), means_(means) {

@@ -25,8 +25,8 @@ TESSERA_HOST_DEVICE bool all_rows_aligned(const Views&... views) {
   return (rows_aligned_for(views.data, views.stride, 4) && ...);
 }
 
-/// next = x0 * scale + before, element by element, in float; X, T and Y are what they are stored in.
-/// A `before` without data is x0. A block takes cross_rows of 128 columns; column blocks of the
+/// next = x0 * scale + before, element by element, in float; X, T and Y are what they are stored
+/// in. A `before` without data is x0. A block takes cross_rows of 128 columns; column blocks of the
 /// same rows are neighbours.
 template <Element X, Element T, Element Y>
 __global__ void __launch_bounds__(dense_threads, 3)

@@ -100,8 +100,8 @@ class CrossLayers {
   std::string_view input_ = element_name<float>();
 };
 
-/// The two directions for every type of their ends. `Layers`, derived from this, has forward_any(x, y)
-/// and backward_any(dy, dx).
+/// The two directions for every type of their ends. `Layers`, derived from this, has forward_any(x,
+/// y) and backward_any(dy, dx).
 template <class Layers>
 class CrossEnds {
  public:
@@ -109,9 +109,9 @@ class CrossEnds {
   /// which must stay as it is until backward. y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) { derived().forward_any(x, y); }
   /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
-  /// in CrossOptions::precision, and each element of y is rounded once, to nearest even. On Host that is the float y of
-  /// the widened x, rounded; on Cuda products may be summed in another order, so that an element may
-  /// be one step of 16 bits apart.
+  /// in CrossOptions::precision, and each element of y is rounded once, to nearest even. On Host
+  /// that is the float y of the widened x, rounded; on Cuda products may be summed in another
+  /// order, so that an element may be one step of 16 bits apart.
   template <class X, class Y>
     requires narrow_ends<X, Y>
   void forward(MatrixView<X> x, MatrixView<Y> y) {

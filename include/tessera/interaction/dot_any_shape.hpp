@@ -17,8 +17,8 @@
 namespace tessera::inline v0 {
 
 /// DotInteraction of float vectors whose number and width are known at run time: the same z, bit
-/// for bit, from one piece of code for all shapes, which is not unrolled for any. Keeps memory where
-/// a width is no multiple of a register; so one object serves one caller at a time.
+/// for bit, from one piece of code for all shapes, which is not unrolled for any. Keeps memory
+/// where a width is no multiple of a register; so one object serves one caller at a time.
 class AnyDotInteraction {
  public:
   /// Throws InvalidArgument unless all are at least 1.
@@ -136,8 +136,8 @@ class AnyDotInteraction {
     });
   }
 
-  /// Products of some vectors with others, as DotInteraction sums them: lane by lane, then all lanes
-  /// by a tree of folds.
+  /// Products of some vectors with others, as DotInteraction sums them: lane by lane, then all
+  /// lanes by a tree of folds.
   template <int Lanes, int Rows, int Columns>
   [[gnu::always_inline]] void tile(const float* x, std::int64_t row, std::int64_t column,
                                    float* out) const {

@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(32 * dot_warps)
   Memory::store(tile, by_sixteen(z), z.row(sample), lane);
 }
 
-/// Shared memory of a warp of dot_backward_tensor: the sample's vectors and one of zeros, the row of
-/// dz, and, of more than 32 vectors, the symmetric matrix of its triangle, rows padded against
+/// Shared memory of a warp of dot_backward_tensor: the sample's vectors and one of zeros, the row
+/// of dz, and, of more than 32 vectors, the symmetric matrix of its triangle, rows padded against
 /// conflicts. dx takes the place of the vectors, 32 columns at a time.
 template <class Shape, class T>
 struct DotBackwardMemory {

@@ -37,10 +37,10 @@ __device__ __forceinline__ bool by_sixteen(const MatrixView<T>& x) {
 }
 
 /// `Rows` rows of `Width` elements in a warp's shared memory, by chunks of 16 bytes, a multiple of
-/// `Multiple` to a row, zeros behind the row's end. Of 4, 8, ...: rows have their chunks in different
-/// orders, so that accesses are free of bank conflicts which take 4 neighbouring chunks of rows 2i
-/// and 2i+1, or 2 neighbouring chunks of 4 rows, or a chunk of 8; with `Shift`, rows 2^Shift apart.
-/// Row 0 lies as it is.
+/// `Multiple` to a row, zeros behind the row's end. Of 4, 8, ...: rows have their chunks in
+/// different orders, so that accesses are free of bank conflicts which take 4 neighbouring chunks
+/// of rows 2i and 2i+1, or 2 neighbouring chunks of 4 rows, or a chunk of 8; with `Shift`, rows
+/// 2^Shift apart. Row 0 lies as it is.
 template <class T, int Rows, int Width, int Multiple, int Shift = 0>
 struct DotTile {
   static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));
@@ -100,7 +100,8 @@ struct DotTile {
     return left < 0 ? 0 : left < per_chunk ? left : per_chunk;
   }
 
-  /// f(row, chunk) for every 32nd chunk of rows of `Chunks`; in straight code, unless they are many.
+  /// f(row, chunk) for every 32nd chunk of rows of `Chunks`; in straight code, unless they are
+  /// many.
   template <int Chunks, class F>
   static __device__ __forceinline__ void for_each_chunk(int lane, const F& f) {
     constexpr int count = Rows * Chunks, turns = count / 32;
@@ -123,8 +124,8 @@ struct DotTile {
   }
 };
 
-/// Shared memory of a warp that computes z: the sample's vectors as Vectors has them, in their place
-/// the row of z where its products wait in registers, else the row behind them.
+/// Shared memory of a warp that computes z: the sample's vectors as Vectors has them, in their
+/// place the row of z where its products wait in registers, else the row behind them.
 template <class Shape, class T, class VectorTile, bool InPlace>
 struct DotForwardMemory {
   using Vectors = VectorTile;

@@ -47,8 +47,8 @@ class FileClone {
   std::size_t bytes_;
 };
 
-/// Makes a file of another's blocks, which stay as they are here when they are changed there. Not 0:
-/// the file system cannot do that. Tests put another way in its place.
+/// Makes a file of another's blocks, which stay as they are here when they are changed there. Not
+/// 0: the file system cannot do that. Tests put another way in its place.
 inline int (*share_blocks)(int to, int from) = [](int to, int from) {
   return ::ioctl(to, FICLONE, from);
 };

@@ -138,8 +138,8 @@ void split_jagged(const Backend& backend, MatrixView<const float> joined, Jagged
   op::run<Gather>(backend, {second.shape(), {first.offsets.data(), true}, joined, second.values});
 }
 
-/// to[i] = from[rows[i]]; -1: zeros. Where rows differ from each other, scatter_rows of the gradient
-/// into zeros is the way back.
+/// to[i] = from[rows[i]]; -1: zeros. Where rows differ from each other, scatter_rows of the
+/// gradient into zeros is the way back.
 template <class Backend>
 void gather_rows(const Backend& backend, MatrixView<const float> from,
                  std::span<const std::int64_t> rows, MatrixView<float> to) {

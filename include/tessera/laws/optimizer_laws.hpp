@@ -79,9 +79,12 @@ struct LawRow {
 
 }  // namespace detail
 
-/// - Finite gradients give finite weights and states, also in the first step and with a gradient of zero.
-/// - The same steps give the same bits; a row depends on its own gradients alone; without `needs_mean_square` the mean is not read.
-/// - A learning rate of zero changes no weight; a gradient of zero neither (unless the options say otherwise).
+/// - Finite gradients give finite weights and states, also in the first step and with a gradient of
+///   zero.
+/// - The same steps give the same bits; a row depends on its own gradients alone; without
+///   `needs_mean_square` the mean is not read.
+/// - A learning rate of zero changes no weight; a gradient of zero neither (unless the options say
+///   otherwise).
 /// - The first step goes against the gradient.
 /// - Every state has a name, and names differ.
 template <Optimizer O>

@@ -22,9 +22,9 @@ struct SequenceLayerLawsOptions {
   double tolerance = 1e-2;       ///< of slopes, relative
 };
 
-/// Checks a sequence layer (docs/concepts/sequence.md), which is bound to parameters of the laws: bind
-/// it again before you use it. Needs no test framework; returns what it found wrong,
-/// repeated faults counted.
+/// Checks a sequence layer (docs/concepts/sequence.md), which is bound to parameters of the laws:
+/// bind it again before you use it. Needs no test framework; returns what it found wrong, repeated
+/// faults counted.
 template <class L>
 std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions options = {}) {
   static_assert(explain_sequence_layer<L>());

@@ -14,13 +14,14 @@
 
 namespace tessera::inline v0::op {
 
-/// Exact sums of squares of floats, so that neither the order of the values nor their way over ranks
-/// changes a bit: digit k counts 2^(32 k - 352). The last place counts values that are NaN or
+/// Exact sums of squares of floats, so that neither the order of the values nor their way over
+/// ranks changes a bit: digit k counts 2^(32 k - 352). The last place counts values that are NaN or
 /// infinite.
 inline constexpr int square_digits = 20;
 using SquareDigits = std::array<std::int64_t, square_digits + 1>;
 
-/// Calls add(place, amount), on its own side, for what x^2 adds. Amounts are below 2^33: 2^29 values overflow nothing.
+/// Calls add(place, amount), on its own side, for what x^2 adds. Amounts are below 2^33: 2^29
+/// values overflow nothing.
 TESSERA_SIDE_OF_ARGUMENTS
 template <class Add>
 TESSERA_HOST_DEVICE void add_square(float x, const Add& add) {

@@ -27,8 +27,8 @@ struct RowRange {
   constexpr bool empty() const { return begin == end; }
 };
 
-/// What an optimizer's `row` is told of a row, where it asks: mean squares over the whole table row,
-/// of what it measures and of the weights.
+/// What an optimizer's `row` is told of a row, where it asks: mean squares over the whole table
+/// row, of what it measures and of the weights.
 struct RowMeans {
   float square = 0;
   float weight_square = 0;

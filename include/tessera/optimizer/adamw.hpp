@@ -51,8 +51,8 @@ struct AdamConstants {
 
 }  // namespace detail
 
-/// Adam with decoupled weight decay, lazy (touched rows only): m = beta1 m + (1-beta1) g; v = beta2 v
-/// + (1-beta2) g^2; w = (1 - lr weight_decay) w - lr (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) +
+/// Adam with decoupled weight decay, lazy (touched rows only): m = beta1 m + (1-beta1) g; v = beta2
+/// v + (1-beta2) g^2; w = (1 - lr weight_decay) w - lr (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) +
 /// epsilon), t the global step counted from 1. Loshchilov, Hutter 2019; torch.optim.AdamW.
 struct AdamW {
   float beta1 = 0.9f;

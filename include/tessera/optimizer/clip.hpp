@@ -11,10 +11,10 @@ namespace tessera::inline v0 {
 /// Not at all.
 struct KeepGradients {};
 
-/// All gradients of tables and dense layers times min(1, max / norm), their Euclidean norm together.
-/// As torch.nn.utils.clip_grad_norm_, without its 1e-6. The norm is exact up to one rounding: the
-/// same gradients have the same norm under any plan, on any number of ranks. (Those of replicated
-/// tables are summed by ranks first, which may change their last bits.)
+/// All gradients of tables and dense layers times min(1, max / norm), their Euclidean norm
+/// together. As torch.nn.utils.clip_grad_norm_, without its 1e-6. The norm is exact up to one
+/// rounding: the same gradients have the same norm under any plan, on any number of ranks. (Those
+/// of replicated tables are summed by ranks first, which may change their last bits.)
 struct ClipByGlobalNorm {
   float max = std::numeric_limits<float>::infinity();
 };

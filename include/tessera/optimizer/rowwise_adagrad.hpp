@@ -50,8 +50,8 @@ struct RowWiseAdagradL2 {
   }
 };
 
-/// Row-wise Adagrad beside which weights shrink: sum += mean(g^2); w = (1 - lr weight_decay) w - lr g
-/// / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD with WeightDecayMode.DECOUPLE.
+/// Row-wise Adagrad beside which weights shrink: sum += mean(g^2); w = (1 - lr weight_decay) w - lr
+/// g / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD with WeightDecayMode.DECOUPLE.
 struct RowWiseAdagradDecoupled {
   float epsilon = 1e-8f;
   float initial_accumulator = 0;
@@ -124,14 +124,15 @@ struct CountedStep {
 
 /// Row-wise Adagrad whose rate depends on how often the row occurs: per step, counter = 1 + counter
 /// 2^(-d / half_life), d the steps since the row's last (half_life -1: counter + 1; 0: always 1).
-/// Rows whose counter exceeds `threshold` (under threshold_is_share: floor(threshold most)), in steps
-/// after `first_step`, have the Adagrad rate times min(max((most / (counter + 1))^power, 1), 10)
-/// (faster) or times max(min(((counter + 1) / most)^power, 1), 0.1) (slower), or in its place lr /
-/// (sqrt(power counter) + epsilon) (by_count). In these steps weights shrink, the more the rarer
-/// the row: w = (1 - lr weight_decay half_life / counter) w - rate g, where half_life is positive.
-/// FBGEMM's rowwise_adagrad_with_counter: TAIL_ID_LR_INCREASE, TAIL_ID_LR_DECREASE, COUNTER_SGD,
-/// and CounterWeightDecayMode.DECOUPLE; max_counter, which FBGEMM counts anew every thousand
-/// steps, is the constant `most`. FBGEMM's CowClip and CounterWeightDecayMode.ADAGRADW are not here.
+/// Rows whose counter exceeds `threshold` (under threshold_is_share: floor(threshold most)), in
+/// steps after `first_step`, have the Adagrad rate times min(max((most / (counter + 1))^power, 1),
+/// 10) (faster) or times max(min(((counter + 1) / most)^power, 1), 0.1) (slower), or in its place
+/// lr / (sqrt(power counter) + epsilon) (by_count). In these steps weights shrink, the more the
+/// rarer the row: w = (1 - lr weight_decay half_life / counter) w - rate g, where half_life is
+/// positive. FBGEMM's rowwise_adagrad_with_counter: TAIL_ID_LR_INCREASE, TAIL_ID_LR_DECREASE,
+/// COUNTER_SGD, and CounterWeightDecayMode.DECOUPLE; max_counter, which FBGEMM counts anew every
+/// thousand steps, is the constant `most`. FBGEMM's CowClip and CounterWeightDecayMode.ADAGRADW are
+/// not here.
 struct CountedRowWiseAdagrad {
   using Rate = CountedRate;
   float epsilon = 1e-8f;

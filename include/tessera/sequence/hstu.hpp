@@ -30,8 +30,8 @@ namespace tessera::inline v0 {
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
 class AnyHstuLayer : public detail::AnyHstuParameters {
  public:
-  /// `width`: of x and y. Results do not depend on the backend's threads. Throws InvalidArgument for
-  /// sizes that are not positive.
+  /// `width`: of x and y. Results do not depend on the backend's threads. Throws InvalidArgument
+  /// for sizes that are not positive.
   AnyHstuLayer(const Host& backend, detail::HstuHeads heads, std::int64_t width,
                HstuOptions options)
       : detail::AnyHstuParameters(heads, width, options), threads_(backend.threads()) {}

@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(hstu_threads)
   if (lane == 0) moments[row] = m;
 }
 
-/// dx = dy through a row's normalization, plus `straight`; `products` = dy times the normalized row,
-/// whose column sums are the gradient of the weight. By the calling warp.
+/// dx = dy through a row's normalization, plus `straight`; `products` = dy times the normalized
+/// row, whose column sums are the gradient of the weight. By the calling warp.
 template <class Gradient, class Straight, class Write>
 __device__ void normalize_row_backward(const float* x, const float* weight, RowMoments m,
                                        std::int64_t width, const Gradient& dy,

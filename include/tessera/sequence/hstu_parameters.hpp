@@ -39,8 +39,8 @@ struct HstuHeads {
   int heads = 1, attention_dim = 0, hidden_dim = 0;
 };
 
-/// What an HSTU block is on every backend: its options, the places of its parameters and their first
-/// values.
+/// What an HSTU block is on every backend: its options, the places of its parameters and their
+/// first values.
 class AnyHstuParameters {
  public:
   std::int64_t width() const { return width_; }

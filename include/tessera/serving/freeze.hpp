@@ -268,10 +268,10 @@ void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& t
 
 /// Writes a checkpoint's tables into one file that FrozenTables maps: without optimizer state, in a
 /// format of choice, with a checksum per table. The checkpoint may be of any plan and number of
-/// ranks; what is read of it is verified. The file is a safetensors file (docs/concepts/serving.md);
-/// it appears under its name when it is complete. Memory: a few MiB, and 40 bytes for each key of a
-/// vocabulary. Throws DataError, naming file, table and row, for what cannot be read, encoded or
-/// written.
+/// ranks; what is read of it is verified. The file is a safetensors file
+/// (docs/concepts/serving.md); it appears under its name when it is complete. Memory: a few MiB,
+/// and 40 bytes for each key of a vocabulary. Throws DataError, naming file, table and row, for
+/// what cannot be read, encoded or written.
 inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                               const std::filesystem::path& file,
                               const FreezeOptions& options = {}) {

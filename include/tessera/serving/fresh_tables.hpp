@@ -49,9 +49,9 @@ inline bool frozen_from(const FrozenTables& tables, const CheckpointReader& read
 
 }  // namespace detail
 
-/// The tables of a checkpoint, whole or an increment, in the folder of a training. Freezes the whole
-/// one into `options.files`, unless its file is there, and removes the files of others. Throws as
-/// freeze_checkpoint and with_increment do, and while another program freezes there.
+/// The tables of a checkpoint, whole or an increment, in the folder of a training. Freezes the
+/// whole one into `options.files`, unless its file is there, and removes the files of others.
+/// Throws as freeze_checkpoint and with_increment do, and while another program freezes there.
 inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
                                      const FollowOptions& options) {
   require(!options.files.empty(),

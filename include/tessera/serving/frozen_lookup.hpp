@@ -41,8 +41,8 @@ struct FrozenFeature {
 
 /// Lookups of a list of features in FrozenTables or FreshTables, which must outlive it. Keeps the
 /// memory that a batch needs: one per thread. Vectors have the bits of
-/// EmbeddingCollection::evaluate where rows are stored in the type of its tables; those of codes are
-/// the sums of the rows that `rows` gives.
+/// EmbeddingCollection::evaluate where rows are stored in the type of its tables; those of codes
+/// are the sums of the rows that `rows` gives.
 template <IdType Id>
 class FrozenLookup {
  public:

@@ -110,8 +110,8 @@ class FrozenModel {
   }
   /// Of one user with each candidate: `user` is one sample of some columns, `candidates` have the
   /// others. The user's vectors, and the bottom MLP where all numbers are the user's, are computed
-  /// once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that both have,
-  /// or neither.
+  /// once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that both
+  /// have, or neither.
   void score(const EncodedSamples& user, const EncodedSamples& candidates,
              std::span<float> scores) const {
     logits(user, candidates, scores);

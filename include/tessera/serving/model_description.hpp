@@ -76,8 +76,8 @@ struct KeyList {
 
 /// HSTU blocks that rank candidates for a history of events. A position is its item's vector, that
 /// of its place (the history's last `max_length` events count from 0, candidates have the place
-/// after them) and, of events, its number times one vector more; a candidate's result goes through a
-/// linear layer. The tensor `dense` holds, one after another: vectors of places [max_length + 1,
+/// after them) and, of events, its number times one vector more; a candidate's result goes through
+/// a linear layer. The tensor `dense` holds, one after another: vectors of places [max_length + 1,
 /// vector_width], of the number [vector_width], the blocks' parameters as AnyHstuLayer orders them,
 /// and weight and bias of the layer.
 struct HistoryLayers {
@@ -96,8 +96,8 @@ struct ModelDescription {
   /// Or "cross"; "concat": vectors side by side; "hstu": `history`, of which the first feature is
   /// the list of items and the second, of the same table, the candidate.
   std::string interaction = "dot";
-  /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of other
-  /// widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
+  /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of
+  /// other widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
   std::int64_t vector_width = 0;
   /// Sizes, the input's first. No bottom MLP: numbers stand before the vectors as they are.
   std::vector<std::int64_t> bottom_mlp{}, top_mlp{};
@@ -472,8 +472,8 @@ inline std::string format_model_description(const ModelDescription& model) {
 }
 
 /// Adds a description to what a checkpoint will hold: model.json, and the lists of keys, by table,
-/// as inputs.safetensors with tensors TABLE.keys (I64) and, where rows are not 2, 3, ..., TABLE.rows
-/// (I32).
+/// as inputs.safetensors with tensors TABLE.keys (I64) and, where rows are not 2, 3, ...,
+/// TABLE.rows (I32).
 inline void add_model_description(CheckpointContents& contents, const ModelDescription& model,
                                   const std::map<std::string, KeyList>& lists = {}) {
   contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));

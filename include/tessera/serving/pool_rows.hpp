@@ -56,8 +56,8 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
       if (column == 0) return addresses[i % found];
     return rows(bags.ids[i]);
   };
-  // Where a bag takes several passes, each asks for its share of the rows ahead: all at once would be
-  // more lines than a core can wait for.
+  // Where a bag takes several passes, each asks for its share of the rows ahead: all at once would
+  // be more lines than a core can wait for.
   struct Share {
     std::int64_t begin, bytes;  ///< of a row
   };

@@ -39,8 +39,8 @@ inline RowFormat parse_row_format(std::string_view name) {
 namespace detail {
 
 /// Most columns of a row that are summed at once where their elements must become floats first:
-/// registers for that, too, are needed beside those of the sums. Processors with vectors of 16 lanes
-/// have 32 registers, others 16.
+/// registers for that, too, are needed beside those of the sums. Processors with vectors of 16
+/// lanes have 32 registers, others 16.
 inline constexpr int columns_of_codes = native_lanes >= 16 ? 128 : 64;
 
 /// Rows of elements of 16 or 32 bits.

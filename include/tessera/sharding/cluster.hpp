@@ -40,8 +40,8 @@ constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& other
 
 namespace detail {
 
-/// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where the
-/// cache is; of one on a GPU 48 of them are in the host's memory.
+/// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where
+/// the cache is; of one on a GPU 48 of them are in the host's memory.
 inline constexpr std::int64_t cache_slot_bytes = 56;
 
 }  // namespace detail
@@ -71,8 +71,8 @@ struct Cluster {
   double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
   /// bytes/s that a device reads or writes of rows in the host's memory
   double bus_bandwidth = 2.0e10;
-  /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places, with so many
-  /// transfers under way (TableFiles::queue_depth)
+  /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places, with so
+  /// many transfers under way (TableFiles::queue_depth)
   double file_bandwidth = 5.0e8;
   int file_queue_depth = 64;
   /// per id of a table behind a cache: the host looks for its row's slot

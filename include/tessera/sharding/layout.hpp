@@ -29,8 +29,8 @@ struct Shard {
   Rectangle rectangle;
   int rank = 0;
   Tier tier = Tier::device;
-  /// of the tiers host and file: rows in the cache that it is behind; 0: none, or of a file a share of
-  /// TableFiles::cache_bytes
+  /// of the tiers host and file: rows in the cache that it is behind; 0: none, or of a file a share
+  /// of TableFiles::cache_bytes
   std::int64_t cache_rows = 0;
 
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }

@@ -295,9 +295,8 @@ constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, in
 namespace detail {
 
 /// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
-/// into its share of the host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
-/// what is there.
-/// `costs`: by table.
+/// into its share of the host's (0: no limit there); else names the largest table of the fullest
+/// rank, what is needed and what is there. `costs`: by table.
 constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCost> costs,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {

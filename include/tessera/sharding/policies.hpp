@@ -219,8 +219,8 @@ template <class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
 struct OnDevice : detail::InTier<Policy, Tier::device> {};
 
-/// Keeps the rows and the optimizer state of a policy's tables in files (TableFiles), behind a cache
-/// in memory: `OnFile<RowWise<Query>>`. The model's bits are those of tables in memory.
+/// Keeps the rows and the optimizer state of a policy's tables in files (TableFiles), behind a
+/// cache in memory: `OnFile<RowWise<Query>>`. The model's bits are those of tables in memory.
 template <class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
 struct OnFile : detail::InTier<Policy, Tier::file> {};

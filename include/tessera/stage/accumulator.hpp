@@ -25,10 +25,10 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
-/// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
-/// of them one after another. Every batch makes a list of the rows that it is the first to have, and
-/// adds to the others where they are. Memory: the distinct rows so far.
+/// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum
+/// goes on from batch to batch, entry by entry: on the host it has the bits of one batch that holds
+/// all of them one after another. Every batch makes a list of the rows that it is the first to
+/// have, and adds to the others where they are. Memory: the distinct rows so far.
 template <class Store, class Backend, class Comm>
 class Accumulator {
  public:

@@ -41,7 +41,8 @@ class AdmittedBatch {
  public:
   using Checks = IdChecks<Backend>;
 
-  /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare it.
+  /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare
+  /// it.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& ids, const Checks& checks, double rate) {
     model_parallel_ = false;

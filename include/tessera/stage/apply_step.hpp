@@ -14,9 +14,9 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts it.
-/// All that may fail for another rank's sake, or for a batch that is too large, comes first: where it
-/// throws, no table of this rank has changed. Collective.
+/// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts
+/// it. All that may fail for another rank's sake, or for a batch that is too large, comes first:
+/// where it throws, no table of this rank has changed. Collective.
 template <IdType Id, class Backend, Element G, class Store, class Comm, class Trained, class Steps>
 void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Store& store,
                 Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {

@@ -30,8 +30,8 @@ namespace tessera::inline v0::detail {
 /// order of the bag's ids, or stays as it is (sequences). Backward merges the gradients of each
 /// distinct id here, and one row per id travels. Treats sequences and max pooling, whose tables may
 /// be this rank's own, too, and with duplicate removal all features that travel. Where a sequence's
-/// vectors are asked for and all its rows are at hand, an id reads its own row, and the distinct ids
-/// are found on the way back.
+/// vectors are asked for and all its rows are at hand, an id reads its own row, and the distinct
+/// ids are found on the way back.
 template <IdType Id, class Backend>
 class DistinctRows {
  public:

@@ -17,8 +17,8 @@ namespace detail {
 /// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
 /// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
 /// steps ask no rank for sizes, and the host waits for none; messages have room for what the bounds
-/// allow. Bags without bounds ask as ever, as do model-parallel input, and sequences and max pooling
-/// whose gradients are summed in several blocks of a rank's samples.
+/// allow. Bags without bounds ask as ever, as do model-parallel input, and sequences and max
+/// pooling whose gradients are summed in several blocks of a rank's samples.
 class EqualBatches {
  public:
   /// Makes the step one of fixed sizes, where that is possible; its batch is admitted. Compares

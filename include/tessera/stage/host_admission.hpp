@@ -54,8 +54,8 @@ struct IdChecks {
 };
 
 /// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read
-/// where the caller has them and copied only where some are bad; those of a sequence become -1 under
-/// zero_vector. Keeps its memory. DeviceAdmission is for other backends.
+/// where the caller has them and copied only where some are bad; those of a sequence become -1
+/// under zero_vector. Keeps its memory. DeviceAdmission is for other backends.
 template <IdType Id, class Backend>
 class HostAdmission {
  public:

@@ -17,10 +17,10 @@
 
 namespace tessera::inline v0::detail {
 
-/// Sequences and max pooling with model-parallel input. Every rank that holds ids finds the distinct
-/// ones of each rank's samples: these are what LocalIdExchange cuts, as batches of their own. No id
-/// travels. A rank that holds no ids of a feature is told by the first rank that does where its
-/// samples' ids stand among the distinct ones, and its offsets.
+/// Sequences and max pooling with model-parallel input. Every rank that holds ids finds the
+/// distinct ones of each rank's samples: these are what LocalIdExchange cuts, as batches of their
+/// own. No id travels. A rank that holds no ids of a feature is told by the first rank that does
+/// where its samples' ids stand among the distinct ones, and its offsets.
 template <IdType Id, class Backend, class Communicator>
 class LocalDistinctRows {
   using StepState = Step<Id, Backend>;
@@ -32,8 +32,8 @@ class LocalDistinctRows {
                     const RankLayout& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
 
-  /// step.batch holds all ranks' samples of the local features. Throws InvalidArgument where another
-  /// rank has other samples or ids than this one. Collective.
+  /// step.batch holds all ranks' samples of the local features. Throws InvalidArgument where
+  /// another rank has other samples or ids than this one. Collective.
   void find(StepState& step, BadIds bad_ids, std::int64_t blocks) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     std::vector<Rows>& others = step.distinct_of_others.rows_;

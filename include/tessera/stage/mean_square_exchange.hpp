@@ -24,8 +24,9 @@ namespace detail {
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
 /// columns) in one all-to-all, and each puts the same number together, bit for bit that of an uncut
-/// table. The shards saw the same ids, so they know each other's rows without asking; where an arena
-/// has its rows in several lists, those of other shards of its tables have the same rows in each.
+/// table. The shards saw the same ids, so they know each other's rows without asking; where an
+/// arena has its rows in several lists, those of other shards of its tables have the same rows in
+/// each.
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
@@ -50,9 +51,9 @@ class MeanSquareExchange {
   }
 
   /// `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean square
-  /// per merged row, one list after another; valid until the next call. Collective. `most_entries`: so many of each table
-  /// at most, of all ranks, where messages have room for as many rows; else none, and the host
-  /// waits to know how many there are.
+  /// per merged row, one list after another; valid until the next call. Collective. `most_entries`:
+  /// so many of each table at most, of all ranks, where messages have room for as many rows; else
+  /// none, and the host waits to know how many there are.
   std::span<const float* const> run_stage(std::span<const MergedLists> merged,
                                           std::span<const std::int64_t> most_entries) {
     list_pairs(sends_, merged, sent_);

@@ -53,7 +53,8 @@ class LocalIdExchange {
                                       : step.bags_to_route_of(of.slot->feature, source);
   }
 
-  /// A job per own slot and source that is not whole, in step.routed.pack_jobs_; its block in step.routed.blocks_.
+  /// A job per own slot and source that is not whole, in step.routed.pack_jobs_; its block in
+  /// step.routed.blocks_.
   void list_cuts(StepState& step) {
     step.routed.pack_jobs_.clear();
     step.routed.blocks_.clear();

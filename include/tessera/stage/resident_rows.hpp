@@ -27,8 +27,8 @@ class HeldRows {
     rows_.clear();
     parts_.clear();
   }
-  /// Bags whose rows are to be held. Returns their number, for `placed`. Waits for the backend where
-  /// the host cannot read ids.
+  /// Bags whose rows are to be held. Returns their number, for `placed`. Waits for the backend
+  /// where the host cannot read ids.
   std::size_t append(const Backend& backend, const op::Bags<Id>& bags) {
     const Entries entries = entries_of(backend, bags);
     const std::size_t at = rows_.size(), count = static_cast<std::size_t>(entries.count);
@@ -98,8 +98,8 @@ class HeldRows {
 template <IdType Id, class Backend>
 class ResidentRows {
  public:
-  /// Brings the rows of all received bags (by own slot * ranks + source) into slots of their arenas'
-  /// caches. Where it throws, the step holds none.
+  /// Brings the rows of all received bags (by own slot * ranks + source) into slots of their
+  /// arenas' caches. Where it throws, the step holds none.
   template <class Store>
   void hold(const Backend& backend, const Store& store, std::span<const op::Bags<Id>> received) {
     const RankLayout& routing = store.routing();

@@ -52,10 +52,10 @@ class OfSequences {
 using SequenceGradients = detail::OfSequences<SequenceGradient>;
 using SequenceOutputs = detail::OfSequences<SequenceVectors>;
 
-/// The vectors of a sequence feature: a row of the table for each id of this rank's samples, packed.
-/// Equal ids share a row. All memory is the backend's and lives until the step's next batch. Where
-/// `forward` was told where vectors go (SequenceVectors), they are there alone: rows, index,
-/// materialize and per_row throw InvalidArgument.
+/// The vectors of a sequence feature: a row of the table for each id of this rank's samples,
+/// packed. Equal ids share a row. All memory is the backend's and lives until the step's next
+/// batch. Where `forward` was told where vectors go (SequenceVectors), they are there alone: rows,
+/// index, materialize and per_row throw InvalidArgument.
 template <class Backend>
 class SequenceView {
  public:
@@ -73,8 +73,8 @@ class SequenceView {
   /// How many ids this rank's samples have.
   std::int64_t ids() const { return std::ssize(index_); }
   std::int64_t width() const { return rows_.columns; }
-  /// Each row once: [distinct ids, width]. Where ids may be taken out (BadIds::zero_vector; on a GPU throw_error,
-  /// too), a row of zeros stands behind them, which those ids share.
+  /// Each row once: [distinct ids, width]. Where ids may be taken out (BadIds::zero_vector; on a
+  /// GPU throw_error, too), a row of zeros stands behind them, which those ids share.
   MatrixView<const float> rows() const {
     require_packed("rows");
     return rows_;
@@ -87,7 +87,8 @@ class SequenceView {
   /// Sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
-  /// A vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for another shape.
+  /// A vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for another
+  /// shape.
   void materialize(MatrixView<float> out) const {
     require_packed("materialize");
     check("materialize: out", out.rows, out.columns, ids());

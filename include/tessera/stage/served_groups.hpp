@@ -93,9 +93,9 @@ bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
 
 }  // namespace detail
 
-/// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas that
-/// are updated by what this rank has been sent, without asking others. A batch that the update may
-/// refuse is left to it: a lookup alone may be as large.
+/// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas
+/// that are updated by what this rank has been sent, without asking others. A batch that the update
+/// may refuse is left to it: a lookup alone may be as large.
 template <IdType Id, class Backend, class Store, class Updater>
 void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
                 const Updater& updater) {

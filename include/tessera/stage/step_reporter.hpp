@@ -18,7 +18,8 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Fills a collection's StepReport, under ReportSteps. Without it, as here, nothing is there to run.
+/// Fills a collection's StepReport, under ReportSteps. Without it, as here, nothing is there to
+/// run.
 template <bool reports, class Comm, class Backend>
 class StepReporter {
  public:

@@ -156,8 +156,8 @@ class Updater {
     };
     streams_.for_each(backend_, arenas_.size(), apart, f);
   }
-  /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are for
-  /// arenas that are not shared. Asks no other rank.
+  /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are
+  /// for arenas that are not shared. Asks no other rank.
   template <IdType Id, Element G>
   void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
              const op::SortedBatch& sorted, const Backend& backend) {
@@ -411,8 +411,8 @@ class Updater {
     return sends_merged() ? floats : (floats + 31) / 32 * 32;
   }
 
-  /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
-  /// so that they are added in rank order.
+  /// Replicated tables: every rank has merged its own gradients; all get all, as one group per
+  /// rank, so that they are added in rank order.
   void gather_replicas(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),

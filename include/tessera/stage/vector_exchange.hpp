@@ -34,8 +34,8 @@ class VectorsInFlight {
  public:
   /// Set before `lookup`, and by `split` for gradients.
   const WireOrder& order() const { return order_; }
-  /// The vectors of a piece that this rank serves and that travels; after `exchange_gradients` their
-  /// gradients.
+  /// The vectors of a piece that this rank serves and that travels; after `exchange_gradients`
+  /// their gradients.
   MatrixView<float> at_owner(const Piece& piece) const {
     return {owner_.data() + piece.first_float, piece.rows, piece.columns().width};
   }

@@ -92,8 +92,8 @@ class VirtualRanks {
     communicator.all_gather(std::span<const float>(all, slice), values, slices);
   }
 
-  /// The sum of one number of each part, such as losses: this rank's `own`, in their order. The same
-  /// on all ranks. Collective.
+  /// The sum of one number of each part, such as losses: this rank's `own`, in their order. The
+  /// same on all ranks. Collective.
   template <class Comm>
   double sum(Comm& communicator, std::span<const double> own) const {
     require(std::ssize(own) == count(), "VirtualRanks: {} numbers for {} parts", own.size(),

@@ -28,8 +28,8 @@ inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int r
                      plan.shards.size() > 1 ? " and others" : "", rank);
 }
 
-/// How many rows the cache of an arena holds: as its shards say, else by its share of the memory for
-/// all that share it. `all_bytes`: of all those arenas' rows.
+/// How many rows the cache of an arena holds: as its shards say, else by its share of the memory
+/// for all that share it. `all_bytes`: of all those arenas' rows.
 inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
                                 const TableFiles& files, std::int64_t all_bytes) {
   const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;

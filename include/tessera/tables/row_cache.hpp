@@ -111,8 +111,8 @@ class RowCache {
   /// The rows stay in an arena of the host's memory, of which these are the fields.
   void in_memory(std::vector<std::byte*> fields) { host_data_ = std::move(fields); }
 
-  /// First values of all rows in files: make(first, count) puts those of so many rows into the first
-  /// slots.
+  /// First values of all rows in files: make(first, count) puts those of so many rows into the
+  /// first slots.
   template <class Make>
   void fill_all(std::int64_t rows, const Make& make) {
     const std::int64_t at_once =
@@ -131,9 +131,9 @@ class RowCache {
     files_->forget_bytes();
   }
 
-  /// Brings rows into slots of the cache `self`, where they stay as long as the result lives; slots[i]
-  /// is the one of rows[i], none for a negative row. Rows may be listed more than once. Throws
-  /// InvalidArgument, and changes nothing, where the cache is too small.
+  /// Brings rows into slots of the cache `self`, where they stay as long as the result lives;
+  /// slots[i] is the one of rows[i], none for a negative row. Rows may be listed more than once.
+  /// Throws InvalidArgument, and changes nothing, where the cache is too small.
   static Pins acquire(const std::shared_ptr<RowCache>& self, const Backend& backend,
                       std::span<const std::int64_t> rows, std::span<Slot> slots, For what) {
     Pins pins;

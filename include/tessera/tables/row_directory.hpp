@@ -18,8 +18,8 @@ namespace tessera::inline v0::detail {
 
 /// Which rows are in which slots of a cache, and which slot is to be given up next. Holds no rows
 /// and moves none. A slot is pinned while a batch in flight reads or updates it; the rows of the
-/// batch before the one that is asked for stay, too, pinned or not, so that what is given up does not
-/// depend on how far that batch has come. Victims are those whose batch is oldest.
+/// batch before the one that is asked for stay, too, pinned or not, so that what is given up does
+/// not depend on how far that batch has come. Victims are those whose batch is oldest.
 ///
 /// Nearly every look at it misses the processor's caches. So its lists of rows are worked through
 /// with the memory of those that follow already on its way, and nothing is linked: what comes next
@@ -218,7 +218,8 @@ class RowDirectory {
     return static_cast<std::size_t>((std::uint64_t{hash} * index_.size()) >> 32);
   }
   std::size_t next(std::size_t i) const { return i + 1 == index_.size() ? 0 : i + 1; }
-  /// The places of a bucket, a bit each, where a value is. Without branches: nobody could guess them.
+  /// The places of a bucket, a bit each, where a value is. Without branches: nobody could guess
+  /// them.
   template <class T>
   static unsigned places(const T (&values)[Bucket::rows + 1], T value) {
     unsigned found = 0;

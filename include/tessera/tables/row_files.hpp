@@ -22,8 +22,8 @@
 
 namespace tessera::inline v0::detail {
 
-/// A row on disk: weights, padded to a multiple of 4 bytes, then optimizer states, those of elements
-/// first.
+/// A row on disk: weights, padded to a multiple of 4 bytes, then optimizer states, those of
+/// elements first.
 struct RecordFormat {
   struct Field {
     std::int64_t offset = 0, bytes = 0;
@@ -77,8 +77,9 @@ class RowFiles {
     bool write = false;
   };
 
-  /// Carries out transfers of different rows, in ascending order. What is written is in the file when
-  /// this returns. Where it throws (DataError), records to be written may be in the file or not.
+  /// Carries out transfers of different rows, in ascending order. What is written is in the file
+  /// when this returns. Where it throws (DataError), records to be written may be in the file or
+  /// not.
   void exchange(std::span<const Transfer> transfers) {
     for (std::size_t begin = 0; begin != transfers.size();) {
       const std::size_t end = collect_runs(transfers, begin);

@@ -80,7 +80,8 @@ class TableStore {
 
   const Layout& layout() const { return layout_; }
   const detail::RankLayout& routing() const { return routing_; }
-  /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its cache.
+  /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its
+  /// cache.
   const std::vector<detail::Arena<Backend>>& arenas() const { return arenas_; }
   /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
@@ -467,7 +468,8 @@ class TableStore {
     return plan.rows * bytes;
   }
 
-  /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result lives.
+  /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result
+  /// lives.
   typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
     if (caches_[a] == nullptr) return {};
     detail::RowDirectory::Slot slot = detail::RowDirectory::none;

@@ -22,10 +22,10 @@
 
 namespace tessera::inline v0 {
 
-/// Vocabulary (vocabulary/vocabulary.hpp) in device memory: the same calls, the same rows and the same
-/// records, bit for bit. Keys, offsets and rows of a batch are in device memory. `communicator`
-/// moves device and host memory (CudaTransfer). The host waits for what it decides: once in `learn`,
-/// more often where rows are taken away or keys forgotten.
+/// Vocabulary (vocabulary/vocabulary.hpp) in device memory: the same calls, the same rows and the
+/// same records, bit for bit. Keys, offsets and rows of a batch are in device memory.
+/// `communicator` moves device and host memory (CudaTransfer). The host waits for what it decides:
+/// once in `learn`, more often where rows are taken away or keys forgotten.
 template <class Comm>
 class Vocabulary<Comm, Cuda> {
  public:
