@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds tests/gpu/probe.cu and every tests/gpu/{test,check,bench}_*.cu with nvcc, as programs that need the driver alone on the machine
-# that runs them, and for some cuBLASLt or NCCL; strips them and packs them, with run.sh, golden vectors of ../shared/golden and the
-# libraries of g++ that they need, into FOLDER/tessera_gpu.tar.xz:
+# that runs them, and for some cuBLASLt or NCCL; strips them and packs them, with run.sh, golden vectors of ../shared/golden and
+# ../shared/golden2, and the libraries of g++ that they need, into FOLDER/tessera_gpu.tar.xz:
 #   bash tests/gpu/build.sh [-a ARCHITECTURE]... [-I FOLDER]... [-o FOLDER] [PROGRAM...]     default: sm_90, build/gpu, all programs
 # -I: a folder of headers more. PROGRAM: a name, or the path of a .cu file that lies elsewhere; peer_*.cu are benchmarks of another
 # library beside this one, which run.sh --peer runs: the repository has none.
@@ -63,11 +63,13 @@ done
 cp tests/gpu/run.sh tests/gpu/bench_torch.py "$folder/"
 packed+=(run.sh bench_torch.py)
 if cp -Lf "$("${CXX:-g++}" -print-file-name=libgomp.so.1)" "$folder/"; then packed+=(libgomp.so.1); fi  # no part of driver or toolkit
-if [ -d ../shared/golden ]; then
-  mkdir -p "$folder/golden"
-  cp ../shared/golden/*.safetensors "$folder/golden/"
-  packed+=(golden)
-fi
+rm -rf "$folder/golden"
+for case in ../shared/golden{,2}/*.safetensors; do  # as one folder
+  [ -e "$case" ] || continue
+  if [ -e "$folder/golden/${case##*/}" ]; then echo "two golden cases have the name ${case##*/}" >&2; exit 1; fi
+  mkdir -p "$folder/golden" && cp "$case" "$folder/golden/" || exit 1
+done
+if [ -d "$folder/golden" ]; then packed+=(golden); fi
 archive=$folder/tessera_gpu.tar.xz
 mapfile -t packed < <(printf '%s\n' "${packed[@]}" | sort -u)
 tar -C "$folder" --transform 's,^,tessera_gpu/,' -cJf "$archive" "${packed[@]}" || exit 1

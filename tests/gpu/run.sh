@@ -154,6 +154,7 @@ phase_tests() {
   in_parallel plain_test "${names[@]}"
   for name in "${names[@]}"; do
     verdict "$name"
+    sed -n 's/^golden: /    golden cases: /p' "$logs/$name.log" >>"$summary"
     read -r code _ <"$logs/$name.code"
     case $code in 0 | 77 | 124 | 137) ;; *) [ "$name" = test_nccl ] || again+=("$name") ;; esac  # its ranks are other processes
   done

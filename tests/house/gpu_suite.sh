@@ -26,6 +26,8 @@ expect 'the failure is named at the end' grep -q '^NOT BUILT  test_dot' <(tail -
 tar -C "$work" -xf "$work/built/tessera_gpu.tar.xz"
 expect 'the others are packed, with the script' [ -x "$work/tessera_gpu/probe" -a -x "$work/tessera_gpu/test_lookup" -a -f "$work/tessera_gpu/run.sh" ]
 expect 'and nothing else' [ ! -e "$work/tessera_gpu/test_dot" ]
+golden=$(basename -a ../shared/golden{,2}/*.safetensors 2>/dev/null | grep -v '^\*' | LC_ALL=C sort)
+expect 'golden cases of both folders are packed' [ "$golden" = "$(ls "$work/tessera_gpu/golden" 2>/dev/null | LC_ALL=C sort)" ]
 program "$work/bin/nvcc" 'echo "$*" >>'"$work/commands" 'while [ $# -gt 0 ]; do case $1 in -o) to=$2 ;; esac; shift; done' 'cp /bin/true "$to"'
 touch "$work/peer_other.cu"
 PATH=$work/bin:$PATH bash tests/gpu/build.sh -I "$work/a" -I "$work/b" -o "$work/peer" "$work/peer_other.cu" >"$work/build.log" 2>&1
@@ -43,7 +45,7 @@ program "$suite/test_passes" 'exit 0'
 program "$suite/test_no_gpu" 'exit 77'
 program "$suite/test_hangs" 'sleep 60 & wait'
 program "$suite/test_ignores" 'trap "" TERM' 'while true; do sleep 60; done'
-program "$suite/check_fails" 'echo "the bits differ"' 'exit 3'
+program "$suite/check_fails" 'echo "golden: hstu 4, max 0"' 'echo "the bits differ"' 'exit 3'
 program "$suite/bench_kernels" 'echo "chatter of the benchmark"' 'echo "== missing us"' \
   'for i in $(seq 300); do echo "  $((1000 - i)) a case whose line is about as long as those of the benchmarks are $i"; done'
 program "$suite/bench_step" 'sleep 60'
@@ -55,6 +57,7 @@ expect 'a run with failures answers 1' [ $? = 1 ]
 expect 'what hangs ends in its time' [ $((SECONDS - started)) -lt 40 ]
 expect 'a failure' grep -q '^check_fails  *FAILED (3)' "$work/run.log"
 expect 'with the end of its log' grep -q '^    the bits differ' "$work/run.log"
+expect 'and how many golden cases it ran' grep -q '^    golden cases: hstu 4, max 0' "$work/run.log"
 expect 'and again under memcheck' grep -q '^check_fails.memcheck  *FAILED (99)' "$work/run.log"
 expect 'a program that hangs' grep -q '^test_hangs  *too long' "$work/run.log"
 expect 'a program that does not let itself be ended' grep -q '^test_ignores  *too long' "$work/run.log"
