@@ -90,12 +90,17 @@ void run_golden_embedding(const std::filesystem::path& path) {
   const nlohmann::json& o = golden.json["optimizer"];
   const std::string kind = o["kind"];
   for (const int ranks : {1, 3}) {
-    if (kind == "sgd") run_golden(golden, Sgd{}, ranks);
-    if (kind == "adagrad")
+    if (kind == "sgd")
+      run_golden(golden, Sgd{}, ranks);
+    else if (kind == "adagrad")
       run_golden(golden, Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
-    if (kind == "rowwise_adagrad")
+    else if (kind == "rowwise_adagrad" && !o.contains("weight_decay_mode"))
       run_golden(golden, RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
-    if (kind == "adam") run_golden(golden, Adam{o["beta1"], o["beta2"], o["eps"]}, ranks);
+    else if (kind == "adam")
+      run_golden(golden, Adam{o["beta1"], o["beta2"], o["eps"]}, ranks);
+    else
+      FAIL_CHECK("no optimizer of kind ", kind,
+                 " is compiled here: golden_group_cases.hpp has all");
   }
 }
 

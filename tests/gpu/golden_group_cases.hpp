@@ -18,8 +18,9 @@
 #include <tuple>
 #include <vector>
 
-// Golden vectors of tables with optimizers of their own, and of steps of several batches, clipped,
-// on Cuda: outputs, norms, and tables and states at the end. One collection for all of them.
+// Golden vectors of every optimizer, of tables with optimizers of their own, and of steps of several
+// batches, clipped, on Cuda: outputs, norms, and tables and states at the end. One collection for all
+// of them.
 
 namespace golden_groups {
 
@@ -29,7 +30,9 @@ using namespace tessera;
 using Again = Table<"again", 1, 1>;
 using Groups =
     TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<Adagrad, Again>, Train<RowWiseAdagrad>,
-                   Train<RowWiseAdagrad, Again>, Train<Adam>, Train<Ftrl>, Frozen<>>;
+                   Train<RowWiseAdagrad, Again>, Train<RowWiseAdagradL2>,
+                   Train<RowWiseAdagradDecoupled>, Train<Adam>, Train<AdamW>,
+                   Train<PartialRowWiseAdam>, Train<Momentum>, Train<Ftrl>, Frozen<>>;
 using Comm = BasicThreadCommunicator<CudaTransfer>;
 using Embeddings = LayoutCollection<Widths<16>, Groups, Cuda, Comm>;
 
@@ -39,20 +42,39 @@ class Choice {
   Groups training;
 
   void add(const nlohmann::json& o) {
-    const std::string kind = o["kind"];
-    if (kind == "sgd") set<0>(Sgd{}, o);
-    if (kind == "adagrad") one_of<1, 2>(Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, o);
-    if (kind == "rowwise_adagrad")
+    const std::string kind = o["kind"], decay = o.value("weight_decay_mode", "none");
+    if (kind == "sgd")
+      set<0>(Sgd{}, o);
+    else if (kind == "adagrad")
+      one_of<1, 2>(Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, o);
+    else if (kind == "rowwise_adagrad" && decay == "none")
       one_of<3, 4>(RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, o);
-    if (kind == "adam") set<5>(Adam{o["beta1"], o["beta2"], o["eps"]}, o);
-    if (kind == "ftrl")
-      set<6>(Ftrl{.beta = o["beta"],
-                  .l1 = o["l1"],
-                  .l2 = o["l2"],
-                  .initial_accumulator = o["initial_accumulator"]},
+    else if (kind == "rowwise_adagrad" && decay == "l2")
+      set<5>(RowWiseAdagradL2{o["eps"], o.value("initial_accumulator", 0.0f), o["weight_decay"]},
              o);
-    if (kind == "frozen") training.group_of_table.push_back(7);
-    REQUIRE(training.group_of_table.size() == ++tables_);
+    else if (kind == "rowwise_adagrad" && decay == "decoupled")
+      set<6>(RowWiseAdagradDecoupled{o["eps"], o.value("initial_accumulator", 0.0f),
+                                     o["weight_decay"]},
+             o);
+    else if (kind == "adam")
+      set<7>(Adam{o["beta1"], o["beta2"], o["eps"]}, o);
+    else if (kind == "adamw")
+      set<8>(AdamW{o["beta1"], o["beta2"], o["eps"], o["weight_decay"]}, o);
+    else if (kind == "partial_rowwise_adam")
+      set<9>(PartialRowWiseAdam{o["beta1"], o["beta2"], o["eps"], o.value("weight_decay", 0.0f)},
+             o);
+    else if (kind == "momentum")
+      set<10>(Momentum{o["momentum"]}, o);
+    else if (kind == "ftrl")
+      set<11>(Ftrl{.beta = o["beta"],
+                   .l1 = o["l1"],
+                   .l2 = o["l2"],
+                   .initial_accumulator = o["initial_accumulator"]},
+              o);
+    else if (kind == "frozen")
+      training.group_of_table.push_back(12);
+    else
+      FAIL("no optimizer is known of kind ", kind, ", weight decay ", decay);
   }
 
  private:
@@ -71,7 +93,6 @@ class Choice {
       set<J>(optimizer, o);
   }
 
-  std::size_t tables_ = 0;
   std::map<int, float> rates_;
 };
 
@@ -83,8 +104,9 @@ void run_batch(Embeddings& embeddings, const GoldenCase& golden, const std::stri
   const std::int64_t columns = embeddings.columns();
   const GoldenIds input(golden, prefix, begin, end);
   const GoldenArray<std::int64_t> ids(backend, input.ids), offsets(backend, input.offsets);
+  const GoldenArray<float> weights(backend, input.weights);
   const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{
-      std::ssize(golden.features), end - begin, ids.span(), offsets.span(), {}});
+      std::ssize(golden.features), end - begin, ids.span(), offsets.span(), weights.span()});
   const auto first = static_cast<std::size_t>(begin * columns),
              count = static_cast<std::size_t>((end - begin) * columns);
   std::vector<float> output(count);
@@ -141,7 +163,7 @@ inline void run_case(const GoldenCase& golden, int ranks) {
   const bool accumulates = golden.json["kind"] == "accumulate";
   Choice choice;
   for (const auto& table : golden.json["tables"])
-    choice.add(accumulates ? golden.json["optimizer"] : table["optimizer"]);
+    choice.add(table.contains("optimizer") ? table["optimizer"] : golden.json["optimizer"]);
   std::map<std::string, std::vector<float>> found;  // ranks write their own parts
   run_ranks(ranks, [&](ThreadCommunicator& host) {
     const Cuda backend;
@@ -194,7 +216,7 @@ inline void run_file(const std::filesystem::path& path) {
 
 }  // namespace golden_groups
 
-TEST_CASE("golden vectors of training groups and of accumulated, clipped steps") {
+TEST_CASE("golden vectors of optimizers, training groups and accumulated, clipped steps") {
   golden_groups::cases = 0;
-  run_golden_folder({"accumulate", "groups"}, golden_groups::run_file);
+  run_golden_folder({"accumulate", "groups", "optimizer"}, golden_groups::run_file);
 }
