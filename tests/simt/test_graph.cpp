@@ -3,6 +3,7 @@
 #include <simt/every_order.hpp>
 
 #include <gpu/graph_cases.hpp>
+#include <gpu/rank_ahead_cases.hpp>
 #include <gpu/rank_graph_cases.hpp>
 #include <simt/stream_communicator.hpp>
 
@@ -117,61 +118,21 @@ TEST_CASE("steps of training groups, one of them frozen, as graphs on two ranks"
 }
 
 TEST_CASE(
-    "steps of several ranks in streams that do their work late: called, as graphs, and routed "
-    "ahead on another stream") {
-  using E = LayoutCollection<Widths<4, 8>, Sgd, Cuda, simt::StreamCommunicator>;
-  constexpr int ranks = 2, steps = 4;
-  const Layout layout = rank_layout(ranks, true);
-  const std::int64_t features = std::ssize(layout.features), count = features * rank_samples;
-  const auto outputs_of = [&](bool ahead) {
-    std::vector<float> outputs[ranks];
-    ThreadGroup routing_group(ranks);
+    "steps of several ranks in streams that do their work late: called, as graphs, routed "
+    "ahead on another stream, and with gradients in buckets") {
+  constexpr int ranks = 2;
+  // The bodies that run over NCCL on a GPU: every rank compares with what it does in turn.
+  const auto two_communicators = [&] {
+    ThreadGroup other_group(ranks);
     run_ranks(ranks, [&](ThreadCommunicator& threads) {
-      const gpu::Stream stream, routing_stream;
-      const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
-      ThreadCommunicator routing_threads(routing_group, threads.rank());
+      const gpu::Stream stream, other;
+      ThreadCommunicator other_threads(other_group, threads.rank());
       simt::StreamCommunicator communicator(threads, stream.get()),
-          second(routing_threads, routing_stream.get());
-      E embeddings(communicator, backend, layout,
-                   {.learning_rate = 0.25f, .seed = 5, .equal_batches = true});
-      // One array of ids, filled anew as soon as the step that was routed before is done with it.
-      const Array<std::int32_t, Cuda> ids(
-          backend, std::vector<std::int32_t>(static_cast<std::size_t>(2 * count)));
-      const Array<float, Cuda> weights(backend,
-                                       std::vector<float>(static_cast<std::size_t>(count), 0.5f)),
-          output(backend,
-                 std::vector<float>(static_cast<std::size_t>(rank_samples * layout.columns())));
-      const MatrixView<float> rows(output.data(), rank_samples, layout.columns());
-      const auto batch = [&](int step) {
-        std::vector<std::int32_t> values;
-        for (int i = 0; i < count; ++i) values.push_back((i * 5 + step * 7 + threads.rank()) % 7);
-        const auto own = ids.span().subspan(static_cast<std::size_t>(step % 2 * count),
-                                            static_cast<std::size_t>(count));
-        backend.copy(own.data(), values.data(), own.size_bytes());
-        return KeyedJagged<std::int32_t>{features, rank_samples, own, {}, weights.span()};
-      };
-      const auto one = [&](const auto& pooled) {
-        const std::vector<float> got = output.read();
-        outputs[threads.rank()].insert(outputs[threads.rank()].end(), got.begin(), got.end());
-        embeddings.backward(pooled, rows);
-      };
-      if (ahead) {
-        RouteAhead<E, std::int32_t, simt::StreamCommunicator, Cuda> route(embeddings, second,
-                                                                          routing);
-        route.start(batch(0));
-        for (int step = 0; step < steps; ++step) {
-          const auto pooled = embeddings.forward_routed(route.take(), rows);
-          if (step + 1 < steps) route.start(batch(step + 1));
-          one(pooled);
-        }
-      } else {
-        for (int step = 0; step < steps; ++step) one(embeddings.forward(batch(step), rows));
-      }
+          second(other_threads, other.get());
+      CHECK(ahead_trains_like_in_turn(communicator, second, stream, other));
+      CHECK(buckets_sum_like_one_call(communicator, second, stream, other));
     });
-    outputs[0].insert(outputs[0].end(), outputs[1].begin(), outputs[1].end());
-    return outputs[0];
   };
-  const std::vector<float> in_turn = outputs_of(false);
   std::vector<float> called[ranks];
   const auto graphs_too = [&](bool captured) {
     run_ranks(ranks, [&](ThreadCommunicator& threads) {
@@ -185,7 +146,7 @@ TEST_CASE(
   };
   graphs_too(false);
   under_every_deferral([&] {
-    CHECK((outputs_of(true) == in_turn));
+    two_communicators();
     graphs_too(true);
   });
   if (simt::has_asan) return;  // one stream, and slow
