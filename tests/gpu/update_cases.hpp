@@ -200,8 +200,13 @@ TEST_CASE("update: optimizers of the library, 32 and 16 bits") {
   check_optimizer<float>(Ftrl{.l1 = 0.1f});
   check_optimizer<float>(PartialRowWiseAdam{});
   check_optimizer<float>(Lamb{.weight_decay = 0.1f});
+  check_optimizer<float>(AdamW{});
+  check_optimizer<float>(Momentum{.nesterov = true});
+  check_optimizer<float>(Lion{.weight_decay = 0.1f});
   check_optimizer<float>(RowWiseAdagradL2{.weight_decay = 0.1f});
+  check_optimizer<float>(RowWiseAdagradDecoupled{.weight_decay = 0.1f});
   check_optimizer<float>(CountedRowWiseAdagrad{.half_life = 3, .weight_decay = 0.1f});
+  check_optimizer<float>(CountedRowWiseAdagradL2{{.half_life = 3, .weight_decay = 0.1f}});
 }
 
 TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
