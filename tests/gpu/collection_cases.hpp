@@ -55,6 +55,7 @@ struct Training {
   bool equal_batches = false;
   /// all batches make one step, clipped by the norm, which is then the last output
   bool accumulates = false;
+  int clip = 0;  // then: 0 by the norm of all, 1 by value, 2 by the norm of each row
   Chosen chosen{};
 
   template <class Backend, class Id, class O, class... Policies>
@@ -123,8 +124,14 @@ struct Training {
       }
       if (accumulates) {
         const Array<float, Backend> dense(backend, std::vector<float>{0.5f});
-        trace.outputs.push_back(static_cast<float>(
-            embeddings.apply(ClipByGlobalNorm{1}, std::span<float>(dense.data(), 1))));
+        const std::span<float> of_dense(dense.data(), 1);
+        if (clip == 0)
+          trace.outputs.push_back(
+              static_cast<float>(embeddings.apply(ClipByGlobalNorm{1}, of_dense)));
+        else if (clip == 1)
+          embeddings.apply(ClipByValue{0.25f}, of_dense);
+        else
+          embeddings.apply(ClipByRowNorm{0.5f}, of_dense);
         trace.outputs.push_back(read(backend, dense.data(), 1)[0]);
       }
       trace.bad_ids.assign(embeddings.bad_ids().begin(), embeddings.bad_ids().end());
@@ -523,7 +530,7 @@ TEST_CASE(
 namespace {
 
 template <class O, class Id>
-void compare_accumulations(unsigned seed) {
+void compare_accumulations(unsigned seed, int clip) {
   Random random(seed);
   const random_layouts::Model model = random_layouts::random_model(random, true);
   const int ranks = 1 + static_cast<int>(seed % 3);
@@ -531,10 +538,11 @@ void compare_accumulations(unsigned seed) {
   const Layout layout = random_layouts::random_layout(random, model, ranks, shape);
   Training plain = random_training(random, model, layout, false, false);
   plain.accumulates = true;
+  plain.clip = clip;
   plain.model_parallel = false;
   const bool equal = seed % 2 == 1 && std::ssize(plain.batches.front().front()) % ranks == 0;
   const Training training = equal ? with_equal_batches(random, plain) : plain;
-  INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape));
+  INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape), ", clip ", clip);
   const Trace expected = training.run<Host, Id, O>(), found = training.run<Cuda, Id, O>();
   CHECK(nearly(found.outputs, expected.outputs, 2e-5f));
   for (std::size_t t = 0; t < found.tables.size(); ++t)
@@ -543,6 +551,7 @@ void compare_accumulations(unsigned seed) {
   const Layout one = random_layouts::random_layout(random, model, 1, random_layouts::Shape::whole);
   Training alone{model, one, training.batches, training.gradients, training.one_hot};
   alone.accumulates = true;
+  alone.clip = clip;
   const Trace single = alone.run<Cuda, Id, O>();
   CHECK((found.tables == single.tables));
   CHECK(found.outputs.back() == single.outputs.back());
@@ -550,12 +559,14 @@ void compare_accumulations(unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("collection: accumulated batches, clipped by their norm; what LAMB measures of rows") {
+TEST_CASE("collection: accumulated batches, clipped in every way; what LAMB measures of rows") {
   for (unsigned seed = 0; seed < 12; seed += slow_run ? 5 : 1) {
+    // every way with every number of ranks and shape
+    const int clip = static_cast<int>(slow_run ? seed / 5 : (seed + seed / 3) % 3);
     if (seed % 2 == 0)
-      compare_accumulations<Lamb, std::int32_t>(seed);
+      compare_accumulations<Lamb, std::int32_t>(seed, clip);
     else
-      compare_accumulations<Sgd, std::int64_t>(seed);
+      compare_accumulations<Sgd, std::int64_t>(seed, clip);
   }
 }
 
