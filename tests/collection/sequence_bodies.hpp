@@ -746,7 +746,8 @@ using EveryOptimizer =
     TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>, Train<AdamW>,
                    Train<PartialRowWiseAdam>, Train<Lamb>, Train<Ftrl>, Train<Lion>,
                    Train<Momentum>, Train<RowWiseAdagradL2>, Train<RowWiseAdagradDecoupled>,
-                   Train<CountedRowWiseAdagrad>, Train<NarrowStates<Adam>>>;
+                   Train<CountedRowWiseAdagrad>, Train<NarrowStates<Adam>>,
+                   Train<CountedRowWiseAdagradL2>>;
 template <FixedString... Names>
 struct Models {
   using Pooled = Plan<TableWise<Table<Names, 40, 8>>...>;
@@ -755,7 +756,7 @@ struct Models {
   using Hot =
       Plan<Features<Feature<Names, Names, Sequence>...>, HotRowsOnAll<13, Table<Names, 40, 8>...>>;
 };
-using Fourteen = Models<"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n">;
+using Fifteen = Models<"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o">;
 
 struct SeenOfModel {
   std::vector<float> vectors, tables;
@@ -830,11 +831,11 @@ void every_optimizer_has_the_same_bits() {
   const auto train = []<class P>(P, int ranks, int blocks) {
     return train_every_optimizer<Backend>(P::layout(Topology{ranks}), blocks);
   };
-  const SeenOfModel pooled = train(Fourteen::Pooled{}, 1, 0);
-  CHECK(train(Fourteen::Hot{}, 1, 0) == pooled);
-  const SeenOfModel two = train(Fourteen::Hot{}, 2, 2);
-  CHECK(train(Fourteen::ByRows{}, 2, 2) == two);
-  if (Backend::host_readable) CHECK(train(Fourteen::Hot{}, 1, 2) == two);
+  const SeenOfModel pooled = train(Fifteen::Pooled{}, 1, 0);
+  CHECK(train(Fifteen::Hot{}, 1, 0) == pooled);
+  const SeenOfModel two = train(Fifteen::Hot{}, 2, 2);
+  CHECK(train(Fifteen::ByRows{}, 2, 2) == two);
+  if (Backend::host_readable) CHECK(train(Fifteen::Hot{}, 1, 2) == two);
   CHECK_FALSE(two == pooled);  // sums of ranks are rounded
 }
 
