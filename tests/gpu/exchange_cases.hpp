@@ -4,6 +4,7 @@
 
 #include <tessera/codec/codecs.hpp>
 #include <tessera/cuda/codec.cuh>
+#include <tessera/cuda/convert_rows.cuh>
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>
@@ -253,18 +254,91 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
   CHECK(gpu::detail::rounds_of(jobs).size() == 1);
 }
 
-TEST_CASE("zero: the columns asked for, and no others") {
-  const std::vector<float> before(7 * 20, 1.0f);
-  in_every_order([&] {
-    const Cuda backend;
-    const OnGpu<float> matrix(backend, before);
-    op::run<op::ZeroRows>(backend, {matrix.data() + 2, 20, 6, 11});
-    const std::vector<float> after = matrix.read();
-    for (int row = 0; row < 7; ++row)
-      for (int column = 0; column < 20; ++column)
-        CHECK(after[static_cast<std::size_t>(row * 20 + column)] ==
-              (row < 6 && column >= 2 && column < 13 ? 0.0f : 1.0f));
-  });
+TEST_CASE("zero: the columns asked for, and no others; of any alignment, also whole rows") {
+  for (const int stride : {20, 19})
+    for (const int first : {0, 2, 4})
+      for (const int width : {1, 4, 8, 11, 12}) {
+        CAPTURE(stride);
+        CAPTURE(first);
+        CAPTURE(width);
+        const std::vector<float> before(static_cast<std::size_t>(101 * stride), 1.0f);
+        in_every_order([&] {
+          const Cuda backend;
+          const OnGpu<float> matrix(backend, before);
+          op::run<op::ZeroRows>(backend, {matrix.data() + first, stride, 100, width});
+          const std::vector<float> after = matrix.read();
+          bool right = true;
+          for (int row = 0; row < 101; ++row)
+            for (int column = 0; column < stride; ++column)
+              right &= after[static_cast<std::size_t>(row * stride + column)] ==
+                       (row < 100 && column >= first && column < first + width ? 0.0f : 1.0f);
+          CHECK(right);
+        });
+      }
+}
+
+TEST_CASE("convert: to 16 bits and back, any width, stride and alignment, nothing else written") {
+  for (const int width : {1, 7, 8, 9, 24, 43})
+    for (const int padding : {0, 1, 8 - width % 8})
+      for (const int first : {0, 1}) {
+        CAPTURE(width);
+        CAPTURE(padding);
+        CAPTURE(first);
+        constexpr std::int64_t rows = 61;
+        const std::int64_t stride = width + padding;
+        Random random(static_cast<unsigned>(width));
+        const auto count = first + rows * stride;
+        const auto narrow_of = [](float x) { return from_float<BFloat16>(x / 3); };
+        std::vector<float> wide = random_elements<float>(random, count);
+        for (float& x : wide) x /= 3;
+        std::vector<BFloat16> narrow(wide.size(), narrow_of(9));
+        std::vector<float> again(wide.size(), 9.0f);
+        std::vector<float> narrow_expected(wide.size(), to_float(narrow_of(9))),
+            again_expected = again;
+        for (std::int64_t row = 0; row < rows; ++row)
+          for (int column = 0; column < width; ++column) {
+            const auto i = static_cast<std::size_t>(first + row * stride + column);
+            narrow_expected[i] = again_expected[i] = to_float(from_float<BFloat16>(wide[i]));
+          }
+        in_every_order([&] {
+          const Cuda backend;
+          const OnGpu<float> from(backend, wide), back(backend, again);
+          const OnGpu<BFloat16> to(backend, narrow);
+          const MatrixView<BFloat16> middle(to.data() + first, rows, width, stride);
+          op::run<op::ConvertRows<float, BFloat16>>(
+              backend, {{from.data() + first, rows, width, stride}, middle});
+          op::run<op::ConvertRows<BFloat16, float>>(
+              backend, {middle, {back.data() + first, rows, width, stride}});
+          std::vector<float> found;
+          for (const BFloat16 x : to.read()) found.push_back(to_float(x));
+          CHECK((found == narrow_expected));
+          CHECK((back.read() == again_expected));
+        });
+      }
+}
+
+TEST_CASE("places of pieces: those of a division, small numbers and large") {
+  bool right = true;
+  for (const std::int64_t per_row :
+       {std::int64_t{1}, std::int64_t{3}, std::int64_t{7}, std::int64_t{32}, std::int64_t{641},
+        std::int64_t{65'536}, std::int64_t{0x55555555}, (std::int64_t{1} << 31) - 1}) {
+    const gpu::RowPieces pieces(per_row);
+    const auto check_near = [&](std::int64_t near) {
+      for (std::int64_t i = std::max(near - 2, std::int64_t{0}); i < near + 3; ++i) {
+        const auto place = pieces.place(i);
+        right &= place.row == i / per_row && place.piece == i % per_row;
+      }
+    };
+    check_near(0);
+    for (const int power : {31, 32, 40, 62}) check_near(std::int64_t{1} << power);
+    for (int multiple = 1; multiple < 20; ++multiple)
+      check_near(((std::int64_t{1} << 31) / per_row + 5 - multiple) * per_row);
+    Random random(static_cast<unsigned>(per_row));
+    for (int i = 0; i < 1000; ++i) check_near(random_below(random, std::int64_t{1} << 31));
+    for (int i = 0; i < 1000; ++i)
+      check_near(random_below(random, std::int64_t{1} << 31) << 31 | i * 2'003'003);
+  }
+  CHECK(right);
 }
 
 TEST_CASE_TEMPLATE(

@@ -4,12 +4,14 @@
 
 #include <tessera/cuda/groups.cuh>
 #include <tessera/cuda/row_lanes.cuh>
+#include <tessera/cuda/row_place.cuh>
 #include <tessera/op/codec.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -54,11 +56,11 @@ inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::Dec
 /// neighbouring threads take neighbouring columns.
 inline constexpr int move_threads = 256;
 
-inline __device__ bool moves_vectors(const op::EncodeJob& job) {
+inline bool moves_vectors(const op::EncodeJob& job) {
   return rows_aligned(job.source, job.source_stride) && job.width % 4 == 0 &&
          rows_aligned(reinterpret_cast<const float*>(job.target), job.width);
 }
-inline __device__ bool moves_vectors(const op::DecodeJob& job) {
+inline bool moves_vectors(const op::DecodeJob& job) {
   return rows_aligned(job.target, job.target_stride) && job.width % 4 == 0 &&
          rows_aligned(reinterpret_cast<const float*>(job.source), job.width);
 }
@@ -74,39 +76,60 @@ inline __device__ MovedRow moved_row(const op::DecodeJob& job, std::int64_t i) {
   return {reinterpret_cast<const float*>(job.encoded<Fp32>(i)), job.row(i)};
 }
 
+/// A job and its pieces.
+template <class Job>
+struct MoveGroup {
+  Job job;
+  int vector;  ///< floats of a piece
+  RowPieces pieces;
+  std::int64_t count;  ///< pieces of all rows
+};
+template <class Job>
+MoveGroup<Job> move_group(const Job& job) {
+  const int vector = moves_vectors(job) ? 4 : 1;
+  const std::int64_t per_row = job.width / vector;
+  return {job, vector, RowPieces(per_row), job.rows * per_row};
+}
+
+inline __device__ float sum_of(float a, float b) { return a + b; }
+inline __device__ float4 sum_of(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+/// The i-th piece, which is a Piece.
+template <class Piece, class Job>
+__device__ void move_piece(const MoveGroup<Job>& group, std::int64_t i) {
+  const RowPlace place = group.pieces.place(i);
+  const MovedRow moved = moved_row(group.job, place.row);
+  const Piece piece = reinterpret_cast<const Piece*>(moved.source)[place.piece];
+  Piece& target = reinterpret_cast<Piece*>(moved.target)[place.piece];
+  if constexpr (std::is_same_v<Job, op::DecodeJob>)
+    target = group.job.add ? sum_of(target, piece) : piece;
+  else
+    target = piece;
+}
+
+/// A thread moves four floats: one piece, or four.
 template <class Job>
 __global__ void __launch_bounds__(move_threads)
-    move_rows(const __grid_constant__ GroupBatch<Job> batch) {
+    move_rows(const __grid_constant__ GroupBatch<MoveGroup<Job>> batch) {
   const int g = batch.find(blockIdx.x);
-  const Job& job = batch.groups[g];
-  const int vector = moves_vectors(job) ? 4 : 1;
-  const std::int64_t per_row = job.width / vector,
-                     blocks = batch.first_block[g + 1] - batch.first_block[g];
-  bool add = false;
-  if constexpr (std::is_same_v<Job, op::DecodeJob>) add = job.add;
-  for (std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x;
-       i < job.rows * per_row; i += blocks * move_threads) {
-    const std::int64_t row = i / per_row, column = i % per_row * vector;
-    const MovedRow moved = moved_row(job, row);
-    const float* source = moved.source + column;
-    float* target = moved.target + column;
-    if (vector == 4) {
-      float4 v = *reinterpret_cast<const float4*>(source);
-      if (add) {
-        const float4 t = *reinterpret_cast<const float4*>(target);
-        v = make_float4(t.x + v.x, t.y + v.y, t.z + v.z, t.w + v.w);
-      }
-      *reinterpret_cast<float4*>(target) = v;
-    } else {
-      *target = add ? *target + *source : *source;
-    }
+  const MoveGroup<Job>& group = batch.groups[g];
+  std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x;
+  if (group.vector == 4) {
+    if (i < group.count) move_piece<float4>(group, i);
+    return;
   }
+  const std::int64_t step = (batch.first_block[g + 1] - batch.first_block[g]) * move_threads;
+  for (int turn = 0; turn < 4 && i < group.count; ++turn, i += step) move_piece<float>(group, i);
 }
 template <class Job>
 void launch_moves(const Cuda& backend, std::span<const Job> jobs) {
-  launch_by_group<Job>(
-      backend, "move_rows", move_threads, jobs,
-      [](const Job& job) { return ceil_divide(job.rows * job.width, 4 * move_threads); },
+  launch_by_group<MoveGroup<Job>>(
+      backend, "move_rows", move_threads, jobs | std::views::transform(move_group<Job>),
+      [](const MoveGroup<Job>& group) {
+        return ceil_divide(group.job.rows * group.job.width, 4 * move_threads);
+      },
       move_rows<Job>);
 }
 

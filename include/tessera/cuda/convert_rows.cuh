@@ -5,6 +5,7 @@
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/launch.cuh>
 #include <tessera/cuda/row_lanes.cuh>
+#include <tessera/cuda/row_place.cuh>
 #include <tessera/op/convert_rows.hpp>
 
 #include <cstdint>
@@ -20,13 +21,14 @@ inline constexpr int convert_vector = 8;  ///< elements of a thread: the 16-bit 
 /// the next ones. They are loaded at once where all rows of both matrices are `aligned`.
 template <Element From, Element To>
 __global__ void __launch_bounds__(convert_threads)
-    convert_rows(const typename op::ConvertRows<From, To>::Parameters p, const std::int64_t parts,
+    convert_rows(const typename op::ConvertRows<From, To>::Parameters p, const RowPieces parts,
                  const bool aligned) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * convert_threads + threadIdx.x,
-                     row = i / parts, column = (i - row * parts) * convert_vector;
-  if (row >= p.from.rows) return;
-  const From* const from = p.from.row(row) + column;
-  To* const to = p.to.row(row) + column;
+  const RowPlace place =
+      parts.place(static_cast<std::int64_t>(blockIdx.x) * convert_threads + threadIdx.x);
+  if (place.row >= p.from.rows) return;
+  const std::int64_t column = place.piece * convert_vector;
+  const From* const from = p.from.row(place.row) + column;
+  To* const to = p.to.row(place.row) + column;
   const std::int64_t count = p.from.columns - column;
   if (aligned && count >= convert_vector) {
     float x[2][4];
@@ -43,11 +45,11 @@ template <Element From, Element To>
 struct op::Kernel<op::ConvertRows<From, To>, Cuda> {
   static void run(const Cuda& backend, const typename op::ConvertRows<From, To>::Parameters& p) {
     const std::int64_t parts = gpu::ceil_divide(p.from.columns, gpu::detail::convert_vector);
-    backend.launch("convert_rows",
-                   gpu::ceil_divide(p.from.rows * parts, gpu::detail::convert_threads),
-                   gpu::detail::convert_threads, gpu::detail::convert_rows<From, To>, p, parts,
-                   gpu::rows_aligned_for(p.from.data, p.from.stride, 4) &&
-                       gpu::rows_aligned_for(p.to.data, p.to.stride, 4));
+    backend.launch(
+        "convert_rows", gpu::ceil_divide(p.from.rows * parts, gpu::detail::convert_threads),
+        gpu::detail::convert_threads, gpu::detail::convert_rows<From, To>, p, gpu::RowPieces(parts),
+        gpu::rows_aligned_for(p.from.data, p.from.stride, 4) &&
+            gpu::rows_aligned_for(p.to.data, p.to.stride, 4));
   }
 };
 

@@ -4,6 +4,8 @@
 
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/launch.cuh>
+#include <tessera/cuda/row_lanes.cuh>
+#include <tessera/cuda/row_place.cuh>
 #include <tessera/op/exchange.hpp>
 
 #include <cstdint>
@@ -13,10 +15,14 @@ namespace gpu::detail {
 
 inline constexpr int zero_threads = 256;
 
-template <int = 0>
-__global__ void __launch_bounds__(zero_threads) zero_rows(const op::ZeroRows::Parameters p) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * zero_threads + threadIdx.x;
-  if (i < p.rows * p.width) p.target[i / p.width * p.target_stride + i % p.width] = 0.0f;
+/// A thread stores a Piece, one float or four; neighbouring threads take neighbouring pieces.
+template <class Piece>
+__global__ void __launch_bounds__(zero_threads)
+    zero_rows(const op::ZeroRows::Parameters p, const RowPieces pieces) {
+  const RowPlace place =
+      pieces.place(static_cast<std::int64_t>(blockIdx.x) * zero_threads + threadIdx.x);
+  if (place.row < p.rows)
+    reinterpret_cast<Piece*>(p.target + place.row * p.target_stride)[place.piece] = Piece{};
 }
 
 }  // namespace gpu::detail
@@ -24,8 +30,15 @@ __global__ void __launch_bounds__(zero_threads) zero_rows(const op::ZeroRows::Pa
 template <>
 struct op::Kernel<op::ZeroRows, Cuda> {
   static void run(const Cuda& backend, const op::ZeroRows::Parameters& p) {
-    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::detail::zero_threads),
-                   gpu::detail::zero_threads, gpu::detail::zero_rows<>, p);
+    const auto launch = [&](int piece, void (*kernel)(op::ZeroRows::Parameters, gpu::RowPieces)) {
+      const std::int64_t per_row = p.width / piece;
+      backend.launch("zero_rows", gpu::ceil_divide(p.rows * per_row, gpu::detail::zero_threads),
+                     gpu::detail::zero_threads, kernel, p, gpu::RowPieces(per_row));
+    };
+    if (p.width % 4 == 0 && gpu::rows_aligned(p.target, p.target_stride))
+      launch(4, gpu::detail::zero_rows<float4>);
+    else
+      launch(1, gpu::detail::zero_rows<float>);
   }
 };
 
