@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two-stage exchanges on thread ranks, with nodes that are made up.
+#include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/counting_communicator.hpp>
+#include <tessera/comm/fault_injecting_communicator.hpp>
 #include <tessera/comm/hierarchical_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 
@@ -72,6 +74,18 @@ TEST_CASE("hierarchical ranks obey the laws, on nodes of any size") {
     CHECK_THROWS_WITH_AS(ts::make_hierarchical(c, 2),
                          "make_hierarchical: 3 ranks are no whole number of nodes of 2",
                          ts::InvalidArgument);
+  });
+}
+
+TEST_CASE("hierarchical ranks say that they take host memory alone, also when wrapped") {
+  ts::run_ranks(2, [](ts::ThreadCommunicator& c) {
+    auto h = ts::make_hierarchical(c, 1);
+    const ts::CountingCommunicator counting(h);
+    const ts::FaultInjectingCommunicator injecting(h, {});
+    CHECK(counting.host_memory_only());
+    CHECK(injecting.host_memory_only());
+    CHECK(ts::AnyCommunicator(h).host_memory_only());
+    CHECK_FALSE(ts::AnyCommunicator(c).host_memory_only());
   });
 }
 

@@ -125,7 +125,8 @@ struct CUstream_st {
 };
 using cudaStream_t = CUstream_st*;
 
-inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+inline constexpr unsigned cudaStreamNonBlocking = 1;  // as all are here: there is no legacy stream
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   return cudaSuccess;
 }

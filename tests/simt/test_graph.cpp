@@ -7,7 +7,11 @@
 #include <gpu/rank_graph_cases.hpp>
 #include <simt/stream_communicator.hpp>
 
+#include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/hierarchical_communicator.hpp>
+
 #include <algorithm>
+#include <string>
 
 TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   const gpu::Stream stream, other;
@@ -114,6 +118,25 @@ TEST_CASE("steps of training groups, one of them frozen, as graphs on two ranks"
     simt::StreamCommunicator communicator(threads, stream.get());
     const std::vector<float> called = train_rank<Groups>(communicator, stream, false, true, true);
     CHECK((train_rank<Groups>(communicator, stream, true, true, true) == called));
+  });
+}
+
+TEST_CASE("ranks that copy with the host are refused tables and gradients of a device") {
+  run_ranks(2, [](ThreadCommunicator& threads) {
+    auto nodes = make_hierarchical(threads, 1);
+    AnyCommunicator any(nodes);
+    const Cuda backend;
+    const std::string text =
+        "the communicator copies with the host (HierarchicalCommunicator does) and cannot take the "
+        "memory of a device";
+    CHECK(message_of([&] {
+            const LayoutCollection<Widths<4, 8>, Sgd, Cuda, AnyCommunicator> e(
+                any, backend, rank_layout(2, false), {});
+          }) == text);
+    const Array<float, Cuda> gradients(backend, std::vector<float>(3));
+    CHECK(message_of([&] {
+            const BucketedAllReduce buckets(nodes, gradients.span(), 4, backend, backend);
+          }) == text);
   });
 }
 

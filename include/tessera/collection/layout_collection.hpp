@@ -81,6 +81,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
         updater_(backend_, counted_, store_),
         report_(backend_, layout_.tables.size(),
                 communicator.size() == 1 ? -1 : communicator.rank()) {
+    detail::require_memory<Backend>(communicator_);
     detail::require_sound(options_, communicator_.size());
     detail::require_offered<Comm>(layout_, routing_, communicator_.size(), guard_.rejects());
     detail::require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));

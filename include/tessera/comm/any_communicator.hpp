@@ -63,6 +63,8 @@ class AnyCommunicator {
 
   /// Whether the given communicator's calls go to a stream.
   bool queues_calls() const { return model_->queues_calls(); }
+  /// Whether the given communicator takes host memory alone.
+  bool host_memory_only() const { return model_->host_memory_only(); }
 
   /// Ends a wait of another thread in the given communicator, where that can be done: nothing else
   /// happens to one without `interrupt`.
@@ -80,6 +82,7 @@ class AnyCommunicator {
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual bool queues_calls() const = 0;
+    virtual bool host_memory_only() const = 0;
     virtual void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
                             Counts receive_counts) = 0;
     virtual void all_gather(ConstBytes send, Bytes receive, Counts counts) = 0;
@@ -97,6 +100,9 @@ class AnyCommunicator {
     int rank() const override { return communicator.rank(); }
     int size() const override { return communicator.size(); }
     bool queues_calls() const override { return tessera::detail::queues_calls(communicator); }
+    bool host_memory_only() const override {
+      return tessera::detail::host_memory_only(communicator);
+    }
     void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
                     Counts receive_counts) override {
       communicator.all_to_all(send, send_counts, receive, receive_counts);

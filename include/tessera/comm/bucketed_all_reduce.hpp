@@ -40,6 +40,7 @@ class BucketedAllReduce {
       : BucketedAllReduce(detail::queues_calls(communicator) ? std::function<void()>()
                                                              : detail::thread_setup(communicating),
                           communicator, gradients, bucket_bytes) {
+    detail::require_memory<Backend>(communicator);
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }

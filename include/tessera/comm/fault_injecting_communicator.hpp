@@ -54,6 +54,7 @@ class FaultInjectingCommunicator {
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
   Inner& inner() const { return inner_; }
+  bool host_memory_only() const { return detail::host_memory_only(inner_); }
   void interrupt(const std::string& text)
     requires requires(Inner& inner) { inner.interrupt(text); }
   {

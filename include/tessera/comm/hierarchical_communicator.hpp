@@ -22,7 +22,8 @@ namespace tessera::inline v0 {
 /// rank sends one message to each other node instead of one to each rank there. Made of two
 /// communicators: `local` of the ranks of this node, `cross` of the ranks with this rank's place on
 /// every node. Rank = node * ranks per node + place; all nodes have as many ranks. The same bits as
-/// any other communicator: sums run in rank order, and are not formed node by node. Host memory;
+/// any other communicator: sums run in rank order, and are not formed node by node. Host memory
+/// alone: collections and buckets whose tables or gradients are on a device refuse it;
 /// errors of the inner communicators number ranks as these do. An all-to-all copies every byte four
 /// times instead of once: for networks where messages cost more than bytes.
 template <class Local, class Cross = Local>
@@ -35,6 +36,8 @@ class HierarchicalCommunicator {
 
   int rank() const { return cross_.rank() * local_.size() + local_.rank(); }
   int size() const { return cross_.size() * local_.size(); }
+  /// Messages are put together and taken apart by the host.
+  static constexpr bool host_memory_only() { return true; }
   Local& local() { return local_; }
   Cross& cross() { return cross_; }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/config.hpp>
+#include <tessera/core/error.hpp>
 
 #include <concepts>
 #include <cstddef>
@@ -125,6 +126,26 @@ bool queues_calls(const C& c) {
     return c.queues_calls();
   else
     return false;
+}
+
+/// Whether `c` reads and writes all buffers by the host, whatever its kind otherwise does.
+template <class C>
+bool host_memory_only(const C& c) {
+  if constexpr (requires {
+                  { c.host_memory_only() } -> std::same_as<bool>;
+                })
+    return c.host_memory_only();
+  else
+    return false;
+}
+
+/// Throws unless `c` can take buffers of the backend's memory.
+template <class Backend, class C>
+void require_memory(const C& c) {
+  require(
+      Backend::host_readable || !host_memory_only(c),
+      "the communicator copies with the host (HierarchicalCommunicator does) and cannot take the "
+      "memory of a device");
 }
 
 }  // namespace detail
