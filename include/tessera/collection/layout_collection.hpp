@@ -203,8 +203,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     reporter_.batch_done(step);
     return true;
   }
-  /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs
-  /// it.
+  /// The optimizer's step (apply_accumulated): returns the norm before clipping, if `clip` needs it.
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     check_stage(communicator_, "apply");
