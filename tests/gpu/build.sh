@@ -35,14 +35,14 @@ packed=() failed=()
 for name in "${programs[@]}"; do
   source=tests/gpu/$name.cu
   case $name in *.cu) source=$name name=$(basename "$name" .cu) ;; esac
-  main=(tests/support/main.cpp) libraries=()
+  main=(tests/support/main.cpp) libraries=() host=-O1  # of the host's code; the GPU's is always optimized
   # Libraries of the other machine, or files beside the program: no build of them is static.
   if [ "$name" = test_nccl ]; then libraries+=(-lnccl); fi
   # Those that multiply no matrices do not name it in the end.
   if [ "$name" != probe ]; then libraries+=(-Xlinker --as-needed -lcublasLt); fi
   if [ "$name" = probe ]; then main=(); fi
   if [[ $name == bench_* || $name == peer_* ]]; then
-    main=()
+    main=() host=-O3
     libraries+=(-lbenchmark)
     benchmark=$("${CXX:-g++}" -print-file-name=libbenchmark.so)
     soname=$(objdump -p "$benchmark" 2>/dev/null | awk '$1 == "SONAME" {print $2}')
@@ -50,7 +50,7 @@ for name in "${programs[@]}"; do
   fi
   echo "building $name"
   rm -f "$folder/$name"
-  if "$nvcc" -std=c++20 -O3 "${targets[@]}" -I include -I tests ${headers[@]+"${headers[@]}"} -DFMT_HEADER_ONLY -cudart static \
+  if "$nvcc" -std=c++20 $host "${targets[@]}" -I include -I tests ${headers[@]+"${headers[@]}"} -DFMT_HEADER_ONLY -cudart static \
     -Xcompiler -fopenmp,-static-libgcc,-static-libstdc++ -Xlinker -rpath '-Xlinker=$ORIGIN' \
     "$source" ${main[@]+"${main[@]}"} -o "$folder/$name" ${libraries[@]+"${libraries[@]}"}; then
     strip "$folder/$name" || true
