@@ -26,6 +26,9 @@ struct AsyncSaveOptions {
 /// A checkpoint of the model as it is now, written by a thread in the background while training
 /// goes on. All calls are collective, but the end: a save that was not finished then is given up.
 /// For one save at a time.
+///
+///     AsyncSave saving(communicator, "run7", contents, 1200);
+///     while (!saving.poll(communicator)) train_one_step();
 class AsyncSave {
  public:
   /// Makes the files and copies small tensors; tables are copied as they change (see Snapshot).

@@ -73,6 +73,10 @@ struct CheckpointRows {
 /// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows
 /// of them are in memory. Saving reads from there, loading writes there; so that what was added
 /// must stay where it is. Build it once, after the model.
+///
+///     CheckpointContents contents;
+///     contents.add(embeddings);
+///     save_checkpoint(communicator, "run7", contents, 1200);
 class CheckpointContents {
  public:
   struct Number {

@@ -26,6 +26,9 @@ namespace tessera::inline v0 {
 /// Reads the tensors of one checkpoint folder, whole or by rows. The manifest is read and checked
 /// at once, a file's header when the file is first needed. Every fault is a DataError that names
 /// the file.
+///
+///     CheckpointReader reader(*latest_checkpoint("run7"));
+///     const auto weights = reader.read<float>("mlp.0.weight");
 class CheckpointReader {
  public:
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {

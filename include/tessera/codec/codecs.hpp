@@ -65,6 +65,9 @@ struct Fp16 : detail::ElementCodec<Half> {
 /// range (largest - smallest element). A constant row arrives exactly; one whose range is below
 /// 3e-35 as its smallest element. A row with a NaN or an infinity, or with a range above 3.3e38,
 /// arrives as NaN throughout: eight bits have no room to say which element it was.
+///
+///     std::vector<std::byte> row(Int8::bytes(16));
+///     Int8::encode(values.data(), 16, row.data());
 struct Int8 {
   static constexpr std::string_view name = "int8";
   TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {

@@ -24,6 +24,11 @@ namespace tessera::inline v0 {
 /// The stages are public, so that a trainer can interleave them with other work. Policies:
 /// Storage<T>, InitializeWith<F>, EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>,
 /// OutputType<T>, ReportSteps.
+///
+///     EmbeddingCollection<MyPlan, RowWiseAdagrad, Host, Comm> embeddings(
+///         communicator, Host(), {.learning_rate = 0.1f, .seed = 42});
+///     const auto pooled = embeddings.forward(ids);  // pooled.values: [batch, columns]
+///     embeddings.backward(pooled, gradient);
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection
     : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<

@@ -20,6 +20,9 @@ namespace tessera::inline v0 {
 /// says. Refers to the given communicator, which must outlive it. A call costs one virtual call;
 /// what is not summed travels as bytes, so that the ranks of one job use it all or not at all, and
 /// errors about counts speak of bytes.
+///
+///     AnyCommunicator any(communicator);  // a reference: MPI, NCCL or threads
+///     EmbeddingCollection<MyPlan, Sgd, Host, AnyCommunicator> embeddings(any, Host(), {});
 class AnyCommunicator {
  public:
   template <class C>

@@ -25,6 +25,10 @@ namespace tessera::inline v0 {
 /// one of its own. Every rank announces the same parts in the same order. One step is: ready,
 /// ready, ..., wait. A communicator whose calls go to a stream and return (`queues_calls`, NCCL's)
 /// is called by the announcing thread instead, in the announced order.
+///
+///     BucketedAllReduce buckets(second, parameters.gradients(), 512 * 1024);
+///     top.backward(dy, dx, [&](std::span<const float> part) { buckets.ready(part); });
+///     buckets.wait();
 template <Communicator<Collective::all_reduce> C>
 class BucketedAllReduce {
  public:

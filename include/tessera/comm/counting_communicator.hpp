@@ -35,6 +35,10 @@ struct Traffic {
 /// Reductions count as the exchanges that they are made of: `reduce_scatter` sends every other rank
 /// its block, `all_reduce` a slice there and the own slice back. Keeps a reference to the wrapped
 /// communicator and offers the collectives that it offers.
+///
+///     CountingCommunicator counted(communicator);
+///     counted.barrier();
+///     const auto bytes = counted.traffic(Collective::barrier).bytes;
 template <class Inner>
 class CountingCommunicator {
  public:

@@ -204,6 +204,11 @@ class BasicThreadCommunicator {
 };
 
 /// Ranks whose buffers are in host memory.
+///
+///     run_ranks(4, [](ThreadCommunicator& communicator) {
+///       std::vector<float> values(8, 1.0f);
+///       communicator.all_reduce(std::span(values));  // 4 everywhere
+///     });
 class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;

@@ -18,6 +18,11 @@ concept IdType = std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64
 /// (TorchRec's KeyedJaggedTensor). Bag (f, s) holds `ids[offsets[f*batch + s] .. offsets[f*batch +
 /// s + 1])`. Without offsets every bag holds exactly one id: `ids[f*batch + s]` (one-hot).
 /// `weights`, if any, are parallel to ids. A view: the caller keeps the memory alive.
+///
+///     // 2 features, 2 samples: bags {7, 9}, {} of the first, {9}, {3, 4} of the second
+///     const std::vector<std::int32_t> ids{7, 9, 9, 3, 4};
+///     const std::vector<std::int64_t> offsets{0, 2, 2, 3, 5};
+///     const KeyedJagged<std::int32_t> batch{2, 2, ids, offsets, {}};
 template <IdType Id>
 struct KeyedJagged {
   std::int64_t features = 0;

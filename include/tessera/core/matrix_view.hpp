@@ -11,6 +11,11 @@ namespace tessera::inline v0 {
 
 /// A row-major matrix that somebody else owns: `rows x columns` elements, `stride` elements from
 /// one row to the next (stride >= columns). Trivially copyable; passed by value.
+///
+///     std::vector<float> values(8 * 3);
+///     const MatrixView<float> m(values.data(), 8, 3);
+///     m(1, 2) = 0.5f;
+///     const MatrixView<float> last_two = m.column_range(1, 2);
 template <class T>
 struct MatrixView {
   T* data = nullptr;

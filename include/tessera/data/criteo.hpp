@@ -212,6 +212,10 @@ class LineIndex {
 /// is one chunk, whatever the file's size. A bad line (also one longer than 4096 bytes) is a
 /// DataError that names file, line (from 1) and field, or says how many fields there are, or is
 /// counted and skipped.
+///
+///     CriteoReader reader("day_0");
+///     std::vector<CriteoRecord> records(4096);
+///     while (const std::size_t count = reader.read(records)) total += count;
 class CriteoReader {
  public:
   static constexpr std::size_t kMaxLine = 4096;

@@ -83,6 +83,9 @@ struct DatasetChunk {
 /// What a feature specification says: the file feature_spec.yaml of NVIDIA's DeepLearningExamples,
 /// which describes the features, which of them are categorical, numerical or the label, and which
 /// files hold them for each part of the data.
+///
+///     const DatasetSpec spec = read_feature_spec("folder");
+///     const BinaryDataset train("folder", spec, "train");
 struct DatasetSpec {
   std::string name;  ///< of the file, for messages
   std::map<std::string, DatasetFeature, std::less<>> features;

@@ -17,6 +17,10 @@ namespace tessera::inline v0 {
 /// Area under the ROC curve: the share of (positive, negative) pairs that the scores put in order,
 /// ties counting a half. Exact: keeps 4 bytes per sample and sorts at the end. Any increasing
 /// function of the probability will do as score (logits).
+///
+///     Auc auc;
+///     auc.add(scores, labels);
+///     const double area = auc.value();
 class Auc {
  public:
   /// Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size or a NaN score.

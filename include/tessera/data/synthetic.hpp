@@ -126,6 +126,10 @@ struct SyntheticOptions {
 /// features' vectors (a factorisation machine), and dense effects; the label is drawn with the true
 /// logit's probability. Everything is a function of (seed, feature, row) or (seed, sample): any
 /// rank makes any range of samples, without storage, and gets what every other would get.
+///
+///     const SyntheticClicks clicks({{.rows = 20'000}, {.rows = 5'000}});
+///     ClickBatch<std::int32_t> batch;
+///     clicks.generate(0, 256, batch);  // samples [0, 256)
 class SyntheticClicks {
  public:
   explicit SyntheticClicks(std::vector<SyntheticFeature> features, SyntheticOptions options = {})

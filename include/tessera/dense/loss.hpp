@@ -53,6 +53,9 @@ struct Kernel<BinaryCrossEntropy, Host> {
 /// exp(-|x|)), which never overflows. Divided by `normalizer`, or by the batch where that is 0: a
 /// rank that holds a part of a global batch gives the global batch, so that gradients and losses of
 /// all ranks are to be summed. The sum is taken in double.
+///
+///     const BinaryCrossEntropyWithLogits mean{.normalizer = global_batch};
+///     const double loss = mean.forward_backward(logits, labels, d_logits);
 struct BinaryCrossEntropyWithLogits {
   std::int64_t normalizer = 0;
 

@@ -210,6 +210,10 @@ struct LinearOptions {
 };
 
 /// One fully connected layer, y = x W^T + b with W [out, in], optionally ReLU of it.
+///
+///     Linear<Host> projection(host, 128, 16, {.relu = true});
+///     DenseParameters parameters(host, 42, projection);
+///     projection.forward(x, y);
 template <class Backend = Host>
 class Linear : public Mlp<Backend> {
  public:

@@ -88,6 +88,9 @@ struct Kernel<UpdateParameters<O>, Host> {
 /// Updates all dense parameters of a model by the formula of an optimizer without states per row:
 /// Sgd, Adagrad, Adam, ... `weight_decay` is added to the gradient as weight_decay * w, as PyTorch
 /// does.
+///
+///     DenseOptimizer optimizer(host, Adam(), 1e-5f);  // a formula, and weight decay
+///     optimizer.step(parameters, 0.001f);
 template <Optimizer O, class Backend = Host>
 class DenseOptimizer {
   static_assert(O::row_states == 0 && !O::needs_mean_square,

@@ -20,6 +20,9 @@ namespace tessera::inline v0 {
 /// `parameter_count()`, `bind(values, gradients)` and `initialize(seed, first_layer)`, which
 /// returns the next layer's number. Initial values depend on (seed, layer, index) alone: every rank
 /// builds the same ones. Must outlive its layers' use; moving it is fine.
+///
+///     DenseParameters parameters(host, 42, bottom, top);  // all layers in one array
+///     communicator.all_reduce(parameters.gradients());
 template <class Backend = Host>
 class DenseParameters {
  public:

@@ -42,6 +42,8 @@ struct ScratchSlot {
 
 /// The backend for CPUs. A small handle: copies share the scratch memory, of which each calling
 /// thread has its own. One Host belongs to one rank; an operation uses `threads` OpenMP threads.
+///
+///     const Host host({.threads = 4});
 class Host {
  public:
   struct Options {

@@ -62,7 +62,7 @@ void check_concat(std::span<const Part> parts, const Whole& whole) {
 /// all. Matrices are in the backend's memory. Parts of other element types than the whole, such as
 /// pooled vectors of 16 bits beside a bottom MLP's floats, come as a tuple of views:
 ///
-///     Concat::forward(backend, std::tuple(bottom, pooled), x);
+///     Concat::forward(backend, std::tuple(bottom_output, pooled.values), x);
 ///     Concat::backward(backend, dx, std::tuple(d_bottom, d_pooled));
 struct Concat {
   /// y [batch, sum of the parts' columns] from the parts, left to right.

@@ -23,6 +23,10 @@ namespace tessera::inline v0 {
 /// constructed from (backend, in, out, Options with `bias`), with forward(x, y) and backward(dy,
 /// dx). Parameters per layer: V, then U, then b. `CrossInteraction<Linear<Cuda>>` is in
 /// interaction/cross.cuh.
+///
+///     CrossInteraction<Linear<Host>> cross(host, 432, {.layers = 3, .rank = 64});
+///     DenseParameters parameters(host, 42, cross);
+///     cross.forward(x, y);
 template <class LinearLayer>
 class CrossInteraction : public detail::CrossLayers,
                          public detail::CrossEnds<CrossInteraction<LinearLayer>> {

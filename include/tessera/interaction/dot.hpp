@@ -363,6 +363,10 @@ struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Host> {
 /// columns. Storage float or 16 bits; arithmetic in float. With `Tf32` a backend may round floats
 /// to 10 bits of mantissa before it multiplies them (Cuda does, on the tensor cores). Stateless;
 /// matrices are in the backend's memory.
+///
+///     using Dot = DotInteraction<27, 16>;
+///     Dot::forward(host, x, z);  // z [batch, Dot::columns()]
+///     Dot::backward(host, x, dz, dx);
 template <int Vectors, int Width, int PadTo = 1, Element T = float, bool Tf32 = false>
 class DotInteraction {
   static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1,

@@ -54,6 +54,9 @@ struct AdamConstants {
 /// Adam with decoupled weight decay, lazy (touched rows only): m = beta1 m + (1-beta1) g; v = beta2
 /// v + (1-beta2) g^2; w = (1 - lr weight_decay) w - lr (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) +
 /// epsilon), t the global step counted from 1. Loshchilov, Hutter 2019; torch.optim.AdamW.
+///
+///     EmbeddingCollection<MyPlan, AdamW, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.weight_decay = 0.01f}});
 struct AdamW {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
@@ -86,6 +89,9 @@ struct AdamW {
 };
 
 /// AdamW with one v per row: v = beta2 v + (1-beta2) mean(g^2). FBGEMM's PARTIAL_ROWWISE_ADAM.
+///
+///     EmbeddingCollection<MyPlan, PartialRowWiseAdam, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.beta2 = 0.99f}});
 struct PartialRowWiseAdam {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
@@ -124,6 +130,9 @@ struct PartialRowWiseAdam {
 /// Adam's direction r = (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) + epsilon) + weight_decay w, as long
 /// as the row itself: w -= lr |w|/|r| r, with 1 for the ratio where either norm is 0. You et al.
 /// 2020, with a table row as a layer, as FBGEMM's LAMB. Lazy, as AdamW.
+///
+///     EmbeddingCollection<MyPlan, Lamb, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.weight_decay = 0.01f}});
 struct Lamb {
   float beta1 = 0.9f;
   float beta2 = 0.999f;

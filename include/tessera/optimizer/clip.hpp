@@ -15,6 +15,9 @@ struct KeepGradients {};
 /// together. As torch.nn.utils.clip_grad_norm_, without its 1e-6. The norm is exact up to one
 /// rounding: the same gradients have the same norm under any plan, on any number of ranks. (Those
 /// of replicated tables are summed by ranks first, which may change their last bits.)
+///
+///     embeddings.accumulate(pooled, gradient);
+///     const double norm = embeddings.apply(ClipByGlobalNorm{1.0f}, parameters.gradients());
 struct ClipByGlobalNorm {
   float max = std::numeric_limits<float>::infinity();
 };
@@ -22,11 +25,15 @@ struct ClipByGlobalNorm {
 /// The gradient of a row, merged over the batch, times min(1, max / norm), its Euclidean norm: rows
 /// are clipped each on their own, whole ones also where columns are cut. Dense layers have no rows:
 /// their gradients stay. The same bits under any plan, but for replicated tables as above.
+///
+///     embeddings.apply(ClipByRowNorm{0.1f});
 struct ClipByRowNorm {
   float max = std::numeric_limits<float>::infinity();
 };
 
 /// Every element is limited to [-max, max].
+///
+///     embeddings.apply(ClipByValue{0.01f}, parameters.gradients());
 struct ClipByValue {
   float max = std::numeric_limits<float>::infinity();
 };

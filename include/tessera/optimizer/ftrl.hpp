@@ -18,6 +18,9 @@ struct Constant;
 /// |z| <= l1, else (sign(z) l1 - z) / ((beta + sqrt(n)) / lr + 2 l2). McMahan et al. 2013, whose
 /// lambda_2 is 2 l2; TensorFlow's ApplyFtrl with learning_rate_power -0.5. The weight is what z and
 /// n say: so tables begin with zeros unless told otherwise. A learning rate of 0 changes nothing.
+///
+///     EmbeddingCollection<MyPlan, Ftrl, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.l1 = 0.01f}});
 struct Ftrl {
   float beta = 1, l1 = 0, l2 = 0;
   float initial_accumulator = 0;

@@ -14,6 +14,9 @@ namespace tessera::inline v0 {
 
 /// u = sign(beta1 m + (1-beta1) g); w = (1 - lr weight_decay) w - lr u; m = beta2 m + (1-beta2) g.
 /// Chen et al. 2023. Lazy: rows that no id touched rest. Wants a third to a tenth of Adam's rate.
+///
+///     EmbeddingCollection<MyPlan, Lion, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.beta1 = 0.9f}});
 struct Lion {
   float beta1 = 0.9f;
   float beta2 = 0.99f;

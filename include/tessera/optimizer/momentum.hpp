@@ -15,6 +15,9 @@ namespace tessera::inline v0 {
 /// SGD with momentum: m = momentum m + g; w -= lr m, or with Nesterov's step w -= lr (g + momentum
 /// m). Polyak 1964; Sutskever et al. 2013, as in torch.optim.SGD without dampening. Lazy: rows that
 /// no id touched rest.
+///
+///     EmbeddingCollection<MyPlan, Momentum, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.momentum = 0.9f}});
 struct Momentum {
   float momentum = 0.9f;
   bool nesterov = false;

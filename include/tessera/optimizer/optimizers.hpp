@@ -23,6 +23,8 @@ namespace tessera::inline v0 {
 // row the same bits, whatever the compiler's options of contraction.
 
 /// w -= lr * g.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm>;
 struct Sgd {
   static constexpr int element_states = 0, row_states = 0;
   static constexpr bool device_steps = true;
@@ -47,6 +49,9 @@ struct Sgd {
 
 /// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon). Duchi, Hazan, Singer 2011; constants as in
 /// PyTorch.
+///
+///     EmbeddingCollection<MyPlan, Adagrad, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.epsilon = 1e-7f}});
 struct Adagrad {
   float epsilon = 1e-10f;
   float initial_accumulator = 0;
@@ -75,6 +80,9 @@ struct Adagrad {
 
 /// One sum per row: sum += mean(g^2); w -= lr * g / (sqrt(sum) + epsilon). FBGEMM's
 /// EXACT_ROWWISE_ADAGRAD.
+///
+///     EmbeddingCollection<MyPlan, RowWiseAdagrad, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.initial_accumulator = 0.1f}});
 struct RowWiseAdagrad {
   float epsilon = 1e-8f;
   float initial_accumulator = 0;
@@ -107,6 +115,9 @@ struct RowWiseAdagrad {
 
 /// Lazy Adam (touched rows only): w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon), t the
 /// global step counted from 1. Kingma, Ba 2015; PyTorch's SparseAdam.
+///
+///     EmbeddingCollection<MyPlan, Adam, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.beta1 = 0.9f, .beta2 = 0.99f}});
 struct Adam {
   float beta1 = 0.9f;
   float beta2 = 0.999f;

@@ -15,6 +15,9 @@ namespace tessera::inline v0 {
 
 /// Row-wise Adagrad whose gradient takes the weight in: h = g + weight_decay w; sum += mean(h^2); w
 /// -= lr h / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD with WeightDecayMode.L2.
+///
+///     EmbeddingCollection<MyPlan, RowWiseAdagradL2, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.weight_decay = 1e-5f}});
 struct RowWiseAdagradL2 {
   float epsilon = 1e-8f;
   float initial_accumulator = 0;
@@ -52,6 +55,9 @@ struct RowWiseAdagradL2 {
 
 /// Row-wise Adagrad beside which weights shrink: sum += mean(g^2); w = (1 - lr weight_decay) w - lr
 /// g / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD with WeightDecayMode.DECOUPLE.
+///
+///     EmbeddingCollection<MyPlan, RowWiseAdagradDecoupled, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.weight_decay = 1e-3f}});
 struct RowWiseAdagradDecoupled {
   float epsilon = 1e-8f;
   float initial_accumulator = 0;

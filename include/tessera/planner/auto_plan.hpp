@@ -108,6 +108,8 @@ struct StoredPlan {
 /// BalanceMemory; Features<...> as in a Plan; training groups, whose optimizers' states tables
 /// keep. For the cluster's ranks the plan is part of the program; for other ranks, or rows given at
 /// run time, the same functions choose when the collection is constructed.
+///
+///     using P = AutoPlan<TableList<Query, User, Country>, dgx_a100(8), Workload{.batch = 65'536}>;
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
   static_assert(((PlanConstraint<Arguments> || detail::FeatureList<Arguments> ||

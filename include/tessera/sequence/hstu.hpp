@@ -21,9 +21,9 @@ namespace tessera::inline v0 {
 /// One HSTU block (Zhai et al. 2024, "Actions Speak Louder than Words"), as
 /// generative-recommenders computes it, without dropout, relative bias or group norm:
 ///
-///     U, V, Q, K = silu(LN(x) W_uvqk^T + b)            heads side by side
-///     attention  = silu(alpha Q K^T) / max_length V    of positions that the mask allows
-///     y          = x + (U * LN(attention)) W_out^T     or [U, attention, U * LN(attention)]
+///   U, V, Q, K = silu(LN(x) W_uvqk^T + b)            heads side by side
+///   attention  = silu(alpha Q K^T) / max_length V    of positions that the mask allows
+///   y          = x + (U * LN(attention)) W_out^T     or [U, attention, U * LN(attention)]
 ///
 /// Parameters in this order: norm weight and bias [width], uvqk weight [2 Heads (HiddenDim +
 /// AttentionDim), width] and bias, output norm weight and bias [Heads HiddenDim], output weight

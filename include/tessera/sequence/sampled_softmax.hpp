@@ -42,6 +42,8 @@ struct SampledSoftmaxBatch {
 /// Mean over queries of -log(exp(s+) / (exp(s+) + sum_j exp(s_j))), s = scale q.v - log q. A
 /// negative that is a query's positive is left out of that query. With every item once among the
 /// negatives this is the whole softmax. On the host, in float; sums of the loss in double.
+///
+///     SampledSoftmax softmax(host, {.scale = 1, .normalizer = targets});
 class SampledSoftmax {
  public:
   /// Results do not depend on the backend's threads.

@@ -86,6 +86,11 @@ class TemporaryPath {
 /// columns become numbers and rows. Const; any number of threads score at one time, each call on
 /// its caller's thread. Once as many calls as threads have run, nothing is allocated but by oneDNN.
 /// Throws DataError, naming the checkpoint, for one that is damaged or does not describe itself.
+///
+///     const FrozenModel model(*latest_checkpoint("run7"), {.format = RowFormat::int8});
+///     EncodedSamples samples;
+///     model.inputs().encode(columns, samples);
+///     model.score(samples, scores);
 class FrozenModel {
  public:
   explicit FrozenModel(const std::filesystem::path& checkpoint, FrozenModelOptions options = {})

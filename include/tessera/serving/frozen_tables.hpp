@@ -47,6 +47,10 @@ struct CheckpointMark {
 /// processes that map one file share its memory. Lookups are const; any number of threads may look
 /// up at one time. Copies share the file. Throws DataError, naming the file, for one that is
 /// damaged or of another kind.
+///
+///     const FrozenTables tables("model.frozen");       // threads share it
+///     FrozenLookup<std::int32_t> lookup(tables, features);  // one per thread
+///     lookup.pool(batch, pooled_rows);  // [batch, lookup.columns()]
 class FrozenTables {
  public:
   struct Table {

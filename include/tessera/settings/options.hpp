@@ -21,6 +21,8 @@
 namespace tessera::inline v0 {
 
 /// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
+///
+///     const Embeddings::Options options{.learning_rate = 0.1f, .bad_ids = BadIds::zero_vector};
 template <class O, class F>
 struct CollectionOptions {
   float learning_rate = 0.01f;

@@ -20,6 +20,8 @@ namespace tessera::inline v0 {
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
 /// stored with stochastic rounding.
+///
+///     using E = EmbeddingCollection<MyPlan, Adagrad, Host, Comm, Storage<BFloat16>>;
 template <Element T>
 struct Storage {
   using element = T;
@@ -27,6 +29,9 @@ struct Storage {
 
 /// First values of the tables. Without this policy: the optimizer's `initializer` if it has one,
 /// else UniformByRows.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, InitializeWith<Normal>>;
+///     const E::Options options{.initialize = {.standard_deviation = 0.1f}};
 template <Initializer F>
 struct InitializeWith {
   using initializer = F;
@@ -35,6 +40,8 @@ struct InitializeWith {
 /// How vectors travel between ranks: pooled vectors under the first codec, their gradients under
 /// the second. What a rank looks up whole in its own tables does not travel and is not encoded.
 /// Without this policy floats travel as they are.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, EncodeWith<Int8, Bf16>>;
 template <class Forward, class Backward = Forward>
 struct EncodeWith {
   using forward_codecs = detail::CodecChoice<detail::ExplainedCodec<Forward>>;
@@ -43,6 +50,9 @@ struct EncodeWith {
 /// The same, each direction's codec being chosen when the collection is constructed:
 /// Options::forward_codec and backward_codec, by name. For programs whose users decide: only the
 /// few functions that encode are compiled for every codec.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, EncodeWithOneOf<Fp32, Bf16>>;
+///     const E::Options options{.forward_codec = "bf16", .backward_codec = "fp32"};
 template <class... Choices>
 struct EncodeWithOneOf {
   using forward_codecs = detail::CodecChoice<detail::ExplainedCodec<Choices>...>;
@@ -52,6 +62,8 @@ struct EncodeWithOneOf {
 /// Element type of pooled vectors and of their gradients: float, Half or BFloat16. Everything is
 /// summed in float; each element is rounded once, to nearest even, when all of it is there.
 /// Sequences stay floats.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, OutputType<BFloat16>>;
 template <Element T>
 struct OutputType {
   using output = T;
@@ -59,6 +71,10 @@ struct OutputType {
 
 /// The collection tells what each step took: `step_report()`, a StepReport. `report_steps(false)`
 /// turns that off for a while. Without this policy no code for it is compiled.
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, ReportSteps>;
+///     E embeddings(communicator, host, {});
+///     const double seconds = embeddings.step_report()[ReportedStage::lookup].seconds;
 struct ReportSteps {
   static constexpr bool reports_steps = true;
 };

@@ -44,6 +44,9 @@ constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
 }
 
 /// The arithmetic of a plan: its tables, and its layout for any topology.
+///
+///     using P = Plan<RowWise<Query>, ColumnWise<2, User>, Replicated<Country>>;
+///     static_assert(P::layout(Topology{4}).fault.ok());
 template <class... Entries>
 struct PlanArithmetic {
   static constexpr bool has_features = (FeatureList<Entries> || ...);

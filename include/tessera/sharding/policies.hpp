@@ -48,6 +48,8 @@ struct InTier : Policy {
 }  // namespace detail
 
 /// A full copy on every rank (data parallel).
+///
+///     using P = Plan<Replicated<Country>>;
 template <class... Sources>
 struct Replicated {
   using tables = TableList<Sources...>;
@@ -63,6 +65,8 @@ template <int Rank>
 struct OnRank {};
 
 /// Each table whole on one rank, which the plan chooses so that memory and lookups are balanced.
+///
+///     using P = Plan<TableWise<User, Country>>;
 template <class... Sources>
 struct TableWise {
   using tables = TableList<Sources...>;
@@ -86,6 +90,8 @@ struct TableWise<OnRank<Rank>, Sources...> {
 };
 
 /// K parts side by side, on different ranks where there are enough. K must divide every width.
+///
+///     using P = Plan<ColumnWise<2, User>>;  // 8 of 16 columns each
 template <int K, class... Sources>
 struct ColumnWise {
   static_assert(K > 0, "ColumnWise: the number of parts must be positive");
@@ -130,6 +136,8 @@ struct Shares {
 };
 
 /// One block of rows per rank, of equal sizes (plus or minus one row).
+///
+///     using P = Plan<RowWise<Query>>;
 template <class... Sources>
 struct RowWise {
   using tables = TableList<Sources...>;
@@ -169,6 +177,8 @@ struct RowWise<Shares<Parts...>, Sources...> {
 
 /// K columns, each cut by rows over the ranks of one node (table-row-wise, hierarchical). K must
 /// divide every width.
+///
+///     using P = Plan<Grid<2, Query>>;
 template <int K, class... Sources>
 struct Grid {
   static_assert(K > 0, "Grid: the number of columns must be positive");
@@ -227,6 +237,8 @@ struct OnFile : detail::InTier<Policy, Tier::file> {};
 /// Gives each rectangle of a policy's tables a cache of so many rows: of tables OnFile in memory,
 /// `Cached<1'000'000, OnFile<RowWise<Query>>>`; of others, which are OnHost then, in the device's
 /// (nothing where the host itself works). It must hold the rows of two batches.
+///
+///     using P = Plan<Cached<2'000, TableWise<Query>>>;
 template <std::int64_t Rows, class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
 struct Cached : Policy {

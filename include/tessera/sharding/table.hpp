@@ -27,12 +27,19 @@ struct Max {
   static constexpr Pooling pooling = Pooling::max;
 };
 /// No pooling: a vector per id.
+///
+///     using P = Plan<Features<Feature<"history", "query", Sequence>>, RowWise<Query>>;
+///     EmbeddingCollection<P, Sgd, Host, Comm> embeddings(communicator, host, {});
+///     const auto found = embeddings.forward(ids);
+///     found.sequence<"history">().materialize(x);  // [ids, width]
 struct Sequence {
   static constexpr Pooling pooling = Pooling::none;
 };
 
 /// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same
 /// name.
+///
+///     using User = Table<"user", 50'000, 16>;  // name, rows, width; pooled by Sum
 template <FixedString Name, std::int64_t Rows, std::int32_t Width, class P = Sum>
 struct Table {
   static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
@@ -46,6 +53,9 @@ struct Table {
 };
 
 /// Many tables from a `constexpr` array (or std::array) of TableSpec with static storage.
+///
+///     static constexpr TableSpec specs[] = {{"a", 1'000, 16}, {"b", 2'000, 16}};
+///     using P = Plan<TableWise<Tables<specs>>>;
 template <const auto& Specs>
 struct Tables {
   static constexpr auto& specs = Specs;
@@ -62,6 +72,8 @@ template <class T>
 inline constexpr std::size_t table_count = std::size(T::specs);
 
 /// Several table sources side by side.
+///
+///     using All = TableList<Query, User, Country>;
 template <TableSource... Sources>
 struct TableList {
   static constexpr std::size_t count = (std::size_t{0} + ... + table_count<Sources>);
@@ -91,16 +103,20 @@ struct TableList {
 };
 
 /// Tables that stay together on a rank, in one row space.
+///
+///     using P = Plan<RowWise<Query>, TableWise<Fused<User, Country>>>;  // both on one rank
 template <TableSource... Sources>
 struct Fused {
   static constexpr bool is_fused = true;
   static constexpr auto specs = TableList<Sources...>::specs;
 };
 
-/// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id
-/// weights.
 struct Unweighted {};
 struct Weighted {};
+/// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id
+/// weights.
+///
+///     using Clicked = Feature<"clicked", "query">;  // reads table "query"
 template <FixedString Name, FixedString TableName, class P = Sum, class Weights = Unweighted>
 struct Feature {
   static constexpr auto name = Name;
@@ -116,6 +132,9 @@ struct FeatureArray {
 };
 
 /// The plan's features in output order. Without it every table has one feature of its own name.
+///
+///     using P = Plan<Features<Feature<"history", "query", Sequence>, Feature<"shown", "query">>,
+///                    RowWise<Query>>;
 template <class... Sources>
 struct Features {
   static constexpr std::size_t count = (std::size_t{0} + ... + std::size(Sources::features));

@@ -17,6 +17,9 @@ struct UniformByRows {
 };
 
 /// Uniform in [low, high).
+///
+///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, InitializeWith<Uniform>>;
+///     const E::Options options{.initialize = {-0.05f, 0.05f}};
 struct Uniform {
   float low = -0.01f;
   float high = 0.01f;

@@ -77,6 +77,9 @@ struct GroupWith : Group, ListedPolicies<std::index_sequence_for<Policies...>, P
 
 /// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
 /// Table, Fused or Tables<...>, as in the plan; none: all tables that no other group names.
+///
+///     using E = EmbeddingCollection<MyPlan, Train<Ftrl, Country>, Train<RowWiseAdagrad>, Host,
+///                                   Comm>;
 template <class O, class... Tables>
 struct Train : detail::GroupTables<Tables...> {
   using optimizer = O;
@@ -111,6 +114,8 @@ static_assert(Optimizer<NoUpdate>);
 
 /// A group of tables that are looked up and never change: no optimizer state, no update; gradients
 /// of their vectors are not sent, but for those of features with per-id weights.
+///
+///     using E = EmbeddingCollection<MyPlan, Train<Adam>, Frozen<Country>, Host, Comm>;
 template <class... Tables>
 struct Frozen : detail::GroupTables<Tables...> {
   using optimizer = detail::NoUpdate;

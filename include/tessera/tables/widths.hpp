@@ -12,6 +12,8 @@ namespace tessera::inline v0 {
 
 /// Row widths for which kernels are compiled; any other width is served by the kernels for widths
 /// known at run time.
+///
+///     using E = LayoutCollection<Widths<16, 64>, Adagrad, Host, Comm>;
 template <int... W>
 struct Widths {
   /// Whether layouts may have copies on every rank, cut columns, and features whose rows come as

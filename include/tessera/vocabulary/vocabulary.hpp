@@ -32,6 +32,10 @@ namespace tessera::inline v0 {
 /// and each block has one rank that decides alone. Blocks depend on the number of rows, not on
 /// ranks or threads, and see keys in the order (feature, global sample, position): so, given the
 /// same global batches, every key has the same row for any number of ranks and threads.
+///
+///     Vocabulary vocabulary(communicator, {.tables = {{.rows = 1'000'000, .admit_after = 5}}});
+///     for (const auto& [table, row] : vocabulary.learn(keys, std::span(rows)))
+///       embeddings.reset_rows(static_cast<int>(table), std::span(&row, 1));
 template <class Comm>
 class Vocabulary<Comm, Host> {
  public:
