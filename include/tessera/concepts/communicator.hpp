@@ -142,10 +142,10 @@ bool host_memory_only(const C& c) {
 /// Throws unless `c` can take buffers of the backend's memory.
 template <class Backend, class C>
 void require_memory(const C& c) {
-  require(
-      Backend::host_readable || !host_memory_only(c),
-      "the communicator copies with the host (HierarchicalCommunicator does) and cannot take the "
-      "memory of a device");
+  if constexpr (requires { requires !Backend::host_readable; })
+    require(!host_memory_only(c),
+            "the communicator copies with the host (HierarchicalCommunicator does) and cannot take "
+            "the memory of a device");
 }
 
 }  // namespace detail
