@@ -49,10 +49,10 @@ void run_golden_folder(std::initializer_list<const char*> kinds,
     ++found->second;
   }
   std::string line;
-  for (const auto& [kind, count] : cases) {
-    INFO("golden cases of kind ", kind);
-    CHECK(count > 0);
-    line += (line.empty() ? "" : ", ") + kind + " " + std::to_string(count);
+  for (const auto& kind : cases) {
+    INFO("golden cases of kind ", kind.first);
+    CHECK(kind.second > 0);
+    line += (line.empty() ? "" : ", ") + kind.first + " " + std::to_string(kind.second);
   }
   std::printf("golden: %s\n", line.c_str());
 }

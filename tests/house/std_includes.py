@@ -46,7 +46,6 @@ NAMES = {
     "queue": "priority_queue",
     "random": "minstd_rand mt19937 normal_distribution random_device",
     "set": "set",
-    "ranges": "views",
     "span": "as_bytes as_writable_bytes span",
     "sstream": "istringstream",
     "stdexcept": "runtime_error",

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -80,16 +79,17 @@ inline __device__ MovedRow moved_row(const op::DecodeJob& job, std::int64_t i) {
 template <class Job>
 struct MoveGroup {
   Job job;
-  int vector;  ///< floats of a piece
+  int vector = 1;  ///< floats of a piece
   RowPieces pieces;
-  std::int64_t count;  ///< pieces of all rows
+  std::int64_t count = 0;  ///< pieces of all rows
+
+  MoveGroup() = default;
+  MoveGroup(const Job& given)
+      : job(given),
+        vector(moves_vectors(job) ? 4 : 1),
+        pieces(job.width / vector),
+        count(job.rows * (job.width / vector)) {}
 };
-template <class Job>
-MoveGroup<Job> move_group(const Job& job) {
-  const int vector = moves_vectors(job) ? 4 : 1;
-  const std::int64_t per_row = job.width / vector;
-  return {job, vector, RowPieces(per_row), job.rows * per_row};
-}
 
 inline __device__ float sum_of(float a, float b) { return a + b; }
 inline __device__ float4 sum_of(float4 a, float4 b) {
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(move_threads)
 template <class Job>
 void launch_moves(const Cuda& backend, std::span<const Job> jobs) {
   launch_by_group<MoveGroup<Job>>(
-      backend, "move_rows", move_threads, jobs | std::views::transform(move_group<Job>),
+      backend, "move_rows", move_threads, jobs,
       [](const MoveGroup<Job>& group) {
         return ceil_divide(group.job.rows * group.job.width, 4 * move_threads);
       },
