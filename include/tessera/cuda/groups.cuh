@@ -96,7 +96,8 @@ void launch_by_group(const Cuda& backend, std::string_view name, BlockShape bloc
            kernel, arguments..., batch);
     batch.count = 0;
   };
-  for (const Group& group : groups) {
+  for (const auto& given : groups) {
+    const Group& group = given;  // or made of it
     const std::int64_t blocks = blocks_of(group);
     if (blocks == 0) continue;
     batch.groups[batch.count] = group;
