@@ -75,11 +75,7 @@ std::vector<float> train_rank_ahead(Comm& communicator, Comm& second, const gpu:
   } else {
     for (int step = 0; step < steps; ++step) finish(embeddings.forward(batch(step), rows));
   }
-  for (const TableSpec& t : layout.tables) {
-    const std::size_t begin = seen.size();
-    seen.resize(begin + static_cast<std::size_t>(t.rows * t.width));
-    embeddings.tables().get(t.name, {seen.data() + begin, t.rows, t.width});
-  }
+  see_tables(embeddings, layout, seen);
   return seen;
 }
 

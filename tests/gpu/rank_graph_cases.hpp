@@ -52,6 +52,15 @@ inline Layout rank_layout(int ranks, bool weighted, bool sequences = false) {
   return make_layout({ranks}, tables, features, shards);
 }
 
+/// Appends all rows.
+void see_tables(const auto& embeddings, const Layout& layout, std::vector<float>& seen) {
+  for (const TableSpec& t : layout.tables) {
+    const std::size_t begin = seen.size();
+    seen.resize(begin + static_cast<std::size_t>(t.rows * t.width));
+    embeddings.tables().get(t.name, {seen.data() + begin, t.rows, t.width});
+  }
+}
+
 /// Everything that a rank sees of some steps: called ones, or one called and the others replayed
 /// from a graph.
 template <class O, class Comm>
@@ -150,11 +159,7 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
       see_some(vectors[next++], static_cast<std::size_t>(ids_of * width));
     }
   }
-  for (const TableSpec& t : layout.tables) {
-    const std::size_t begin = seen.size();
-    seen.resize(begin + static_cast<std::size_t>(t.rows * t.width));
-    embeddings.tables().get(t.name, {seen.data() + begin, t.rows, t.width});
-  }
+  see_tables(embeddings, layout, seen);
   return seen;
 }
 

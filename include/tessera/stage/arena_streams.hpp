@@ -35,23 +35,26 @@ class ArenaStreams {
   void for_each_apart(const Backend& backend, std::size_t arenas, const Apart& apart, F&& f) {
     if (!side_) side_.emplace(backend.beside());
     side_->wait_for(backend);
-    const Join join{backend, *side_};
-    bool beside = true;
-    for (std::size_t a = 0; a < arenas; ++a) {
-      if (apart(a)) beside = !beside;
-      f(a, beside && apart(a) ? *side_ : backend);
+    try {
+      bool beside = true;
+      for (std::size_t a = 0; a < arenas; ++a) {
+        if (apart(a)) beside = !beside;
+        f(a, beside && apart(a) ? *side_ : backend);
+      }
+    } catch (...) {
+      join_quietly(backend);
+      throw;
     }
+    backend.wait_for(*side_);
   }
 
-  struct Join {
-    const Backend &backend, &side;
-    ~Join() {
-      try {
-        backend.wait_for(side);
-      } catch (...) {  // the next call of the backend meets the same fault
-      }
+  /// Behind a fault, which the caller is told of.
+  void join_quietly(const Backend& backend) noexcept {
+    try {
+      backend.wait_for(*side_);
+    } catch (...) {
     }
-  };
+  }
 
   std::optional<Backend> side_;
 };
