@@ -7,9 +7,9 @@
 #include <memory>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 class Cuda;
-}
+}}
 
 namespace dlrm {
 

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 class AnyCommunicator;
 class CheckpointContents;
-}
+}}
 
 namespace dlrm {
 

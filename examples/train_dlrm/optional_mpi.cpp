@@ -7,8 +7,7 @@
 
 #include <memory>
 
-namespace dlrm {
-namespace {
+namespace dlrm { namespace {
 
 using namespace tessera;
 

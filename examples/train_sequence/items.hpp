@@ -11,9 +11,9 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 class CheckpointContents;
-}
+}}
 
 namespace sequence {
 

@@ -9,7 +9,7 @@
 #include <tessera/interaction/dot_tensor.cuh>
 #include <tessera/optimizer/optimizers.hpp>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 template <class Id, class Out = float>
 using Lookups = GroupBatch<op::LookupGroup<Id, Out>>;
@@ -58,4 +58,4 @@ template __global__ void detail::dot_backward_tensor<Criteo, float>(const Matrix
 template __global__ void add_rows<MaskedRows<BFloat16, BFloat16, BFloat16>, 8>(
     const MaskedRows<BFloat16, BFloat16, BFloat16>, float*, const int);
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -35,7 +35,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 using Query = Table<"query", 20'000, 16>;
 using User = Table<"user", 5'000, 16>;
@@ -65,4 +65,4 @@ extern std::int64_t global_batch, targets, step;
 extern std::size_t total;
 void train_one_step();
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

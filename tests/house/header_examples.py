@@ -33,13 +33,13 @@ def examples(text):
 
 def unit(root):
     """(a translation unit, how many examples it has)."""
-    text = ['#include <house/header_examples.hpp>', 'namespace tessera::inline v0 {']
+    text = ['#include <house/header_examples.hpp>', 'namespace tessera { inline namespace v0 {']
     count = 0
     for header in sorted((root / "include/tessera").rglob("*.hpp")):
         for number, lines in examples(header.read_text()):
             count += 1
             text += [f"void example_{count}() {{", f'#line {number} "{header.relative_to(root)}"', *lines, "}"]
-    return "\n".join(text + ["}"]) + "\n", count
+    return "\n".join(text + ["}}"]) + "\n", count
 
 
 def main():

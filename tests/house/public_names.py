@@ -124,7 +124,7 @@ def names_of(text):
 
     def note(statement, offset):
         lead = len(statement) - len(statement.lstrip())
-        if "::".join(stack) in PUBLIC_NAMESPACES:
+        if "::".join(filter(None, stack)) in PUBLIC_NAMESPACES:
             declaration = declared(statement[lead:])
             if declaration:
                 for name, at in (declaration, *further(statement[lead:], declaration)):
@@ -143,10 +143,9 @@ def names_of(text):
             start = i = i + 1
         elif c == "{":
             statement = text[start:i]
-            namespace = re.match(r"\s*namespace\s+(.*?)\s*$", statement, re.DOTALL)
+            namespace = re.match(r"\s*(inline\s+)?namespace\s+(.*?)\s*$", statement, re.DOTALL)
             if namespace:
-                parts = re.sub(r"\binline\s+\w+", "", namespace.group(1))
-                stack.append("::".join(part for part in re.split(r"\s*::\s*", parts) if part))
+                stack.append("" if namespace.group(1) else re.sub(r"\s", "", namespace.group(2)))
                 start = i = i + 1
                 continue
             i = closing(text, i, "{}")

@@ -8,8 +8,8 @@ import tempfile
 sys.dont_write_bytecode = True
 import public_names
 
-OPEN = "namespace tessera::inline v0 {\n"
-CLOSE = "}  // namespace tessera::inline v0\n"
+OPEN = "namespace tessera { inline namespace v0 {\n"
+CLOSE = "}}  // namespace tessera::v0\n"
 HEADER = "include/tessera/core/view.hpp"
 CLEAN = {
     HEADER: OPEN + "/// Hidden, `hidden()`\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
@@ -18,7 +18,7 @@ CLEAN = {
             "inline int View::columns() { return 1; }\n"
             "template <>\nstruct std::hash<View> {};\nstatic_assert(kRows == 3);\n"
             "namespace detail {\nstruct Hidden {};\n}  // namespace detail\n" + CLOSE +
-            "namespace tessera::inline v0::op {\nstruct Sum {};\n}\nnamespace other {\nstruct Foreign {};\n}\n",
+            "namespace tessera { inline namespace v0 { namespace op {\nstruct Sum {};\n}}}\nnamespace other {\nstruct Foreign {};\n}\n",
     "include/tessera/core/rest.hpp": OPEN + "struct Rest {};\nenum class Way { kIn, kOut };\n" + CLOSE,
     "README.md": "```cpp\nRest rest = Way::kIn;\n```\n",
     "docs/page.md": "A `View` is `Viewed`.\n\n```cpp\nint n = size_of(view);\n```\nNo code: hidden_in_prose.\n",
@@ -43,7 +43,7 @@ PLANTED = [
     (HEADER, "int inside();\n", ["inside"]),
     ("docs/concepts/decisions.md", "`inside` is what a user needs.\n", []),
     ("include/tessera/cuda/sum.cuh", OPEN + "struct Planted {};\n" + CLOSE, ["Planted"]),
-    ("include/tessera/laws/sum.hpp", "namespace tessera::inline v0::laws {\nstruct Planted {};\n}\n", ["Planted"]),
+    ("include/tessera/laws/sum.hpp", "namespace tessera { inline namespace v0 { namespace laws {\nstruct Planted {};\n}}}\n", ["Planted"]),
     ("README.md", None, ["Rest", "Way"]),
     ("docs/page.md", None, ["View", "Viewed", "size_of"]),
     ("examples/rows.cpp", None, ["kRows"]),

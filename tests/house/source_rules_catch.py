@@ -53,7 +53,7 @@ PLANTED = [
     ("include/tessera/cuda/arch.cuh", HEADER + "#if defined(__CUDA_ARCH__)\n#endif\n", "depends on the compiler"),
     ("include/tessera/cuda/sum.cuh", "f<<" + "<1, 1>>>();\n", "launched by cuda/launch.cuh only"),
     ("include/tessera/cuda/other.cuh", HEADER + "struct op::Kernel<op::Sum, Cuda> {};\n", "belongs into cuda/sum.cuh"),
-    ("include/tessera/core/text.hpp", HEADER + "#include <fmt/format.h>\n", "fmt/core.h, not fmt/format.h"),
+    ("include/tessera/core/text.hpp", HEADER + "#include <fmt/format.h>\n", "tessera/core/format.hpp, not fmt/format.h"),
     ("include/tessera/core/text.hpp", HEADER + "void f() { fmt::format_to(out, text); }\n", "does not link from clang"),
     ("include/tessera/core/list.hpp", HEADER + "void f() { }\n  part.bags = {.count = 1};\n", "name the type of a list"),
     ("include/tessera/core/list.hpp", HEADER + "  parts[i] = {\n      .count = 1};\n", "name the type of a list"),

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 // The emulator's twins of tessera/cuda/primitives.cuh.
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 template <class T, int Tag = 0>
 T& block_shared() {
@@ -182,4 +182,4 @@ inline void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4],
   detail::multiply_add(c, a, b, &detail::multiply_tf32_fragments, site);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

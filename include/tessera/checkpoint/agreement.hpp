@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The collectives that checkpoints need.
 inline constexpr Collective kCheckpointCollectives =
@@ -75,4 +75,4 @@ void on_all_ranks(Comm& communicator, Work&& work) {
                                     : fmt::format("rank {}: {}", rank, all.substr(0, sizes[rank])));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

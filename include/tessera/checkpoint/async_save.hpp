@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct AsyncSaveOptions {
   SaveOptions save{};
@@ -88,4 +88,4 @@ class AsyncSave {
   std::thread thread_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

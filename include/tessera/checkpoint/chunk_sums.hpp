@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A file is checked in pieces of this size.
 inline constexpr std::uint64_t kChunkBytes = 1 << 20;
@@ -103,4 +103,4 @@ class ChunkSums {
   std::vector<std::uint32_t> sums_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

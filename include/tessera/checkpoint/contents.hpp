@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -374,4 +374,4 @@ class CheckpointContents {
   std::set<std::string> names_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -22,7 +22,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// An open file that is read and written at places, by many ranks at once. Move-only. What fails
 /// throws DataError with the file's name.
@@ -166,4 +166,4 @@ inline void sync_folder(const std::filesystem::path& path) {
   folder.sync();
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A tensor to be written, and the files that it goes to: tensors of one group share files.
 struct TensorSpec {
@@ -150,4 +150,4 @@ struct FilePlan {
   }
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

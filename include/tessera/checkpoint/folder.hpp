@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // A directory of checkpoints: step-N for each complete one. What is being written or removed has a
 // name that begins with a dot.
@@ -190,4 +190,4 @@ inline void remove_old_checkpoints(const std::filesystem::path& directory, int k
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

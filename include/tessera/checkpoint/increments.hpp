@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Remembers which rows of tables changed since the last full checkpoint: one bit for each row,
 /// where the tables are, in device memory too. Until it exists nothing of it costs anything. The
@@ -170,4 +170,4 @@ CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& d
   return save_increment(communicator, directory, changed.contents(), changed, base, step, options);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

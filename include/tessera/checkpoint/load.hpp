@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct LoadOptions {
   /// Names in the model -> names in the checkpoint, of tensors ("C1.weight") or of tables ("C1":
@@ -487,4 +487,4 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
   return stored->manifest();
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

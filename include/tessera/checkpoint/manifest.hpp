@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The rows of a tensor that one file holds, under the tensor's name.
 struct TensorPiece {
@@ -328,4 +328,4 @@ inline std::string format_manifest(const Manifest& m) {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

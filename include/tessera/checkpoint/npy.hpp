@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Writes each tensor of a model to FOLDER/NAME.npy, for numpy.load: whole tables, by all ranks,
 /// whatever the layout. Collective. The folder must not exist; it appears when it is complete.
@@ -115,4 +115,4 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
   return found;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Reads the tensors of one checkpoint folder, whole or by rows. The manifest is read and checked
 /// at once, a file's header when the file is first needed. Every fault is a DataError that names
@@ -195,4 +195,4 @@ class CheckpointReader {
   std::map<const TensorPiece*, std::uint64_t> places_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

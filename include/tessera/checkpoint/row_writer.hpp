@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Where a block of rows of one part lies in memory.
 struct RowBlock {
@@ -277,4 +277,4 @@ class RowWriter {
   std::vector<std::byte> dense_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct SaveOptions {
   /// checkpoints up to this step that stay, this one included; 0: all
@@ -259,4 +259,4 @@ CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& 
   return save.publish(communicator, [&] { save.write(detail::LiveRows{}); });
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

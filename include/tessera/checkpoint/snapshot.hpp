@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
 /// writer takes the rows block by block; before an update changes a row that the writer has not
@@ -246,4 +246,4 @@ class Snapshot {
   std::vector<std::byte> memory_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

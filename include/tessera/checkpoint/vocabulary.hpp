@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A vocabulary's part of one save: takes a copy of what this rank knows, adds it to the contents
 /// as tensors NAME.TABLE.keys, .rows, .counts, .steps and .used, and keeps it until it has been
@@ -74,4 +74,4 @@ void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary
   vocabulary.set_step(static_cast<std::int64_t>(step->second));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

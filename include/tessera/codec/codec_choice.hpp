@@ -13,9 +13,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// One of some codecs, chosen by name at run time. Of a single one nothing is left to choose: what
 /// is done with it is compiled as if there were no choice.
@@ -66,4 +64,4 @@ using ExplainedCodec = std::conditional_t<explain_codec<C>(), C, Fp32>;
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

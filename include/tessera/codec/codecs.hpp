@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -169,4 +169,4 @@ struct Int8 {
 
 static_assert(Codec<Fp32> && LaneCodec<Bf16> && LaneCodec<Fp16> && LaneCodec<Int8>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

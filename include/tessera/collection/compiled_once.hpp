@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// An EmbeddingCollection whose code is compiled in one source file, for batches of ids of type Id.
 /// It is used as that collection is; a call that is not declared here, or has ids of the other
@@ -107,4 +107,4 @@ void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>
   Base::reset_rows(table, rows);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,7 +15,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks,
 /// updated. One object per rank; every rank makes the same calls in the same order. `forward` takes
@@ -113,4 +113,4 @@ constexpr PlanFault memory_fault() {
 template <class Embeddings, Cluster C>
 inline constexpr bool fits = SoundPlan<detail::memory_fault<Embeddings, C>()>::value;
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -41,7 +41,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The embedding tables of a model under a layout that is known at run time: cut, looked up,
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
@@ -527,4 +527,4 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   Buffer<output_type, Backend> output_, evaluated_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

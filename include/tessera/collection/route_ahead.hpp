@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -141,4 +141,4 @@ class RouteAhead {
   std::thread thread_;  // last: it uses the others
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

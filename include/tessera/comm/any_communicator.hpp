@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A communicator chosen at run time: what uses it is compiled once, whatever the command line
 /// says. Refers to the given communicator, which must outlive it. A call costs one virtual call;
@@ -149,4 +149,4 @@ class AnyCommunicator {
 
 static_assert(Communicator<AnyCommunicator>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A reusable barrier of `ranks` threads that can be broken for ever. Whether a round completes or
 /// breaks is one atomic decision: all threads that wait in it see the same. A thread waits by a
@@ -120,4 +120,4 @@ class BreakableBarrier {
   std::condition_variable condition_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

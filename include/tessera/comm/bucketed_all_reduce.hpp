@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Sums a buffer of gradients over all ranks while its first part is still being computed. Backward
 /// fills the buffer from its end; what is final is announced, and goes in buckets of at least
@@ -148,4 +148,4 @@ class BucketedAllReduce {
   std::jthread worker_;  // last: it uses the others
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

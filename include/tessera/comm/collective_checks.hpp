@@ -14,7 +14,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 // Checks that all communicators share. First those that one rank can make alone; they throw
 // InvalidArgument.
@@ -118,4 +118,4 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
 }
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

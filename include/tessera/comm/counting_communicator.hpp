@@ -12,7 +12,7 @@
 #include <string>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// What one rank has sent to other ranks through one collective. A message is a non-empty block for
 /// one other rank; what a rank keeps for itself, and what a transport adds (headers, pieces of
@@ -153,4 +153,4 @@ class CountingCommunicator {
   std::array<Traffic, std::bit_width(static_cast<unsigned>(Collective::all))> traffic_{};
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One fault, on one rank, at one call.
 struct Fault {
@@ -139,4 +139,4 @@ class FaultInjectingCommunicator {
   std::vector<Planned> planned_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Ranks on nodes: what goes from node to node is first brought together within the node, so that a
 /// rank sends one message to each other node instead of one to each rank there. Made of two
@@ -270,4 +270,4 @@ auto make_hierarchical(C& communicator, int ranks_per_node) {
                                                                     std::move(cross));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -25,7 +25,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One process of an MPI job, in host memory. Made of point-to-point messages, so that a wait can
 /// end: by a peer's failure, by a timeout, by a disagreement (each call begins with a small message
@@ -343,4 +343,4 @@ int run_mpi_rank(Function&& function, MpiOptions options = {}) {
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <string>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Starts MPI where the program has not, and then ends it on destruction. Keep one in `main`,
 /// around every communicator. Throws CommunicatorError if the MPI library cannot give the thread
@@ -67,4 +67,4 @@ inline void require_mpi(int code, std::string_view call) {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct MpiOptions {
   /// How long a rank waits without any message from a peer before it gives up and names the peer;
@@ -363,4 +363,4 @@ class MpiMessenger {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One rank of an NCCL communicator, for the memory of one GPU. Calls whose buffers are in device
 /// memory go to a stream and return at once: their results are there in the order of the stream,
@@ -258,4 +258,4 @@ class NcclCommunicator {
 
 static_assert(Communicator<NcclCommunicator>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

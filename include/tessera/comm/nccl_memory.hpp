@@ -7,7 +7,7 @@
 #include <concepts>
 #include <cstddef>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
 /// cudaMalloc where the GPU has none), or a memory resource as the CUDA backend's
@@ -64,4 +64,4 @@ class NcclMemory {
   void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept = nullptr;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct NcclOptions {
   cudaStream_t stream = nullptr;
@@ -498,4 +498,4 @@ class NcclSession {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Whether a call of a blocking communicator can be ended from outside without freeing what the
 /// call uses: ncclCommRevoke (NCCL 2.28.7). ncclCommAbort frees it at once.
@@ -165,4 +165,4 @@ class AbandonableCall {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

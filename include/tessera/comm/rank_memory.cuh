@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int reduce_threads = 256;
@@ -95,4 +95,4 @@ class CudaTransfer {
   bool busy_ = false;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -9,7 +9,7 @@
 #include <array>
 #include <cstddef>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -54,4 +54,4 @@ struct HostTransfer {
   void complete() const {}
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

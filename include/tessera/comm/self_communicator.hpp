@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The communicator of a single rank: what it sends it receives. Arguments are checked as with many
 /// ranks. `Memory` moves the bytes: HostTransfer, or a backend's (comm/rank_memory.hpp says what
@@ -74,4 +74,4 @@ class SelfCommunicator : public BasicSelfCommunicator<HostTransfer> {};
 
 static_assert(Communicator<SelfCommunicator>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers
 /// of one call must not overlap, on one rank or between ranks. Sums are in rank order, the same
@@ -329,4 +329,4 @@ int run_thread_ranks(int ranks, Function&& function, ThreadGroupOptions options 
   return 1;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct ThreadGroupOptions {
   /// How long a rank waits in a collective for the others before it gives up and names them; zero:
@@ -197,4 +197,4 @@ class ThreadGroup {
   std::vector<Part> parts_;  // guarded by failure_mutex_
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

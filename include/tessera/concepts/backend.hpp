@@ -5,7 +5,7 @@
 #include <concepts>
 #include <cstddef>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -96,4 +96,4 @@ consteval bool explain_backend() {
   return Backend<B>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

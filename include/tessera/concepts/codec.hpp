@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -105,4 +105,4 @@ consteval bool explain_codec() {
   return Codec<C>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The collectives of a communicator; a set of them is their bitwise or. A plan computes the set
 /// that it needs.
@@ -197,4 +197,4 @@ consteval bool explain_communicator() {
   return Communicator<C, Needs>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

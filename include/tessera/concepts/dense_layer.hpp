@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -75,4 +75,4 @@ consteval bool explain_dense_layer() {
   return DenseLayer<L>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -7,7 +7,7 @@
 #include <concepts>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -67,4 +67,4 @@ consteval bool explain_interaction() {
   return Interaction<I, Backend>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -154,4 +154,4 @@ consteval bool explain_optimizer() {
   return Optimizer<O>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

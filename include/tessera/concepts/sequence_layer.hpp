@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -70,4 +70,4 @@ consteval bool explain_sequence_layer() {
   return SequenceLayer<L>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

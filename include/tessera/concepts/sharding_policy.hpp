@@ -8,7 +8,7 @@
 #include <concepts>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -56,4 +56,4 @@ consteval bool explain_sharding_policy() {
   return ShardingPolicy<P>;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -7,7 +7,7 @@
 
 #include <variant>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A matrix whose element type is known at run time.
 using AnyMatrix = std::variant<MatrixView<float>, MatrixView<BFloat16>, MatrixView<Half>>;
@@ -22,4 +22,4 @@ decltype(auto) with_matrix(const AnyMatrix& matrix, F&& f) {
   return std::visit(f, matrix);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

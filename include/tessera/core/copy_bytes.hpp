@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// memcpy that accepts the null pointers of empty spans, and avoids a trap of some C libraries and
 /// processors: from 2 KiB on they copy by `rep movsb`, which AMD's Zen 3 and 4 slow down 20 times
@@ -24,4 +24,4 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
                 std::min(step, bytes - at));
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// bfloat16: the upper half of an IEEE float.
 struct BFloat16 {
@@ -86,4 +86,4 @@ static_assert(to_float(from_float<Half>(1.0f)) == 1.0f &&
               from_float<Half>(65504.0f).bits == 0x7bff);
 static_assert(to_float(from_float<BFloat16>(-2.5f)) == -2.5f);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -4,7 +4,7 @@
 
 #include <tessera/config.hpp>
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <cstdint>
 #include <stdexcept>
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Base of everything that Tessera throws. The text says what is wrong, where, and what to do about
 /// it.
@@ -87,4 +87,4 @@ constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&.
   if (!condition) throw E(fmt::format(text, std::forward<Args>(args)...));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

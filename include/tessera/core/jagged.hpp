@@ -8,7 +8,7 @@
 #include <span>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Types of ids: row numbers of a table, before any check.
 template <class T>
@@ -99,4 +99,4 @@ struct KeyedJagged {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Floats in a vector register of the processor that is compiled for. Longer vectors would be
 /// legal, but g++ 12 moves them through memory piece by piece (measured on AVX2: an update of
@@ -88,4 +88,4 @@ template <int N, class F>
   }(std::make_integer_sequence<int, N>{});
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

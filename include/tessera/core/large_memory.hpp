@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <new>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Memory of the host aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked
 /// for: they double the speed of narrow rows in random order. Freed by std::free. Throws
@@ -44,4 +44,4 @@ struct LargeAllocator {
   }
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // For optimizers that are written for any value type V: backends overload these for their vectors
 // (host/lanes.hpp). In a template outside this namespace write `using tessera::maximum;` first, so
@@ -40,4 +40,4 @@ TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {
   return condition ? a : b;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

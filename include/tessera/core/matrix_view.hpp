@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A row-major matrix that somebody else owns: `rows x columns` elements, `stride` elements from
 /// one row to the next (stride >= columns). Trivially copyable; passed by value.
@@ -55,4 +55,4 @@ struct MatrixView {
   TESSERA_HOST_DEVICE constexpr bool contiguous() const { return stride == columns; }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

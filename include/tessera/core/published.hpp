@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The newest version of something that many threads read and one replaces, as a whole. Reading
 /// takes no lock and waits for nobody; a version that was replaced lives until no reader has it
@@ -119,4 +119,4 @@ class Published {
   std::atomic<const T*> newest_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

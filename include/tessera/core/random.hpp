@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words whose output
 /// bits all depend on all input bits.
@@ -39,4 +39,4 @@ constexpr std::uint64_t name_key(std::string_view name) {
   return mix64(hash);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

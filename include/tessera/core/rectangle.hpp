@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A part of a table: rows [row_begin, row_end), columns [column_begin, column_end).
 struct Rectangle {
@@ -74,4 +74,4 @@ struct ShardRequest {
   std::int64_t cache_rows = 0;  ///< behind a cache of so many rows; 0: of no size of its own
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which rows of a collection updates have changed since somebody began to ask: what increments of
 /// checkpoints live on. The bits lie in the backend's memory, where updates set them in the order
@@ -20,4 +20,4 @@ class RowMarks {
                                             std::int64_t end) const = 0;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Told of rows before an update changes them: what snapshots and increments of checkpoints live
 /// on. All calls come from the rank's own thread.
@@ -35,4 +35,4 @@ struct ObservedUpdate {
   const std::vector<RowObserver*>& observers;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The sequences of a batch, their positions one after another. Views of host memory.
 struct SequenceBatch {
@@ -42,4 +42,4 @@ inline void check_sequences(const char* layer, const SequenceBatch& batch, std::
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

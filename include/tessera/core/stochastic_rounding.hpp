@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What the random bits of one table in one step are drawn from.
 TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_table_word(std::uint64_t rounding_seed,
@@ -81,4 +81,4 @@ TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
 static_assert(round_stochastic<BFloat16>(1.0f, 0xffff) == from_float<BFloat16>(1.0f) &&
               round_stochastic<Half>(1.0f, 0xffff) == from_float<Half>(1.0f));
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not,
 /// `sqrtn` by its square root (TensorFlow's combiner of that name, for ids without weights), `max`
@@ -59,4 +59,4 @@ struct FeatureSpec {
   double hotness = 0;     ///< ids per sample expected; 0: the table's
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

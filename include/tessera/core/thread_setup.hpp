@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What a new thread must call before it works with a backend of the thread that asks: each thread
 /// begins with the process' first GPU, whichever its parent has chosen, and CUDA refuses kernels on
@@ -17,4 +17,4 @@ std::function<void()> thread_setup(const Backend&) {
     return [] {};
 }
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 // Rows whose width is known at run time only, or that are wider than a warp holds in registers: a
 // warp takes a row, its lanes take neighbouring columns, 32 at a time.
@@ -199,4 +199,4 @@ void apply_any_width(const Cuda& backend, const op::ArenaState<T, O>& state,
                  merged, state.width, count_at, mean_squares, weight_mean_squares);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -14,7 +14,7 @@
 #include <memory>
 #include <optional>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The backend for NVIDIA GPUs. A small handle: copies share the scratch memory. All work goes to
 /// one stream, in order, and nothing waits for it. One Cuda belongs to one rank and one device; its
@@ -141,4 +141,4 @@ class Cuda {
 
 static_assert(Backend<Cuda>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 inline constexpr int sum_threads = 256;  ///< of blocks that sum together
 
@@ -32,4 +32,4 @@ __device__ inline std::uint64_t sum_before(std::uint64_t value, std::uint64_t& t
   return before + sum - value;
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

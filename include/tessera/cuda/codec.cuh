@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 /// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
@@ -432,4 +432,4 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

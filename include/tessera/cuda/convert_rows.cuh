@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int convert_threads = 256;
@@ -53,4 +53,4 @@ struct op::Kernel<op::ConvertRows<From, To>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

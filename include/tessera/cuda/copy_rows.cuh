@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace gpu::detail {
 
@@ -52,4 +52,4 @@ struct op::Kernel<op::CopyRows, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int distinct_threads = 256;
@@ -209,4 +209,4 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 inline constexpr int entry_threads = 256;
 
@@ -198,4 +198,4 @@ SortedEntries<Payload, G> sort_entries(const Cuda& backend,
       groups, vector);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

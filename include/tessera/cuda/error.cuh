@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A call of the CUDA runtime, or a kernel launch, that failed. CUDA reports some faults of kernels
 /// at a later call.
@@ -97,4 +97,4 @@ inline void refuse_wait_of_capture(cudaStream_t stream, const char* numbers) {
 }
 
 }  // namespace gpu
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

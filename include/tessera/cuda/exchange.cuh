@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int zero_threads = 256;
@@ -42,4 +42,4 @@ struct op::Kernel<op::ZeroRows, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int gradient_threads = 256;
@@ -115,4 +115,4 @@ struct op::Kernel<op::AddValues, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Bytes of a launch's groups. A kernel takes 32,764 bytes of parameters, but each launch copies
 /// all of them: few where a group or two are the rule, many where groups are many and large.
@@ -134,4 +134,4 @@ void upload(const Cuda& backend, std::span<const Item> items, Item* device) {
   }
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Lists of sums so far (op::Merge) of `width` columns, in device memory, and room for where the
 /// rows that begin at each place have theirs, or null.
@@ -136,4 +136,4 @@ const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload, 
   return counts + windows;
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int initialize_threads = 256;
@@ -40,4 +40,4 @@ struct op::Kernel<op::Initialize<T, F>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

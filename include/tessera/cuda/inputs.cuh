@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int admit_threads = 256;
@@ -198,4 +198,4 @@ struct op::Kernel<op::ReadNumbers, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <iterator>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int jagged_threads = 256;
@@ -223,4 +223,4 @@ struct op::Kernel<op::OffsetsFromSequenceLengths, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

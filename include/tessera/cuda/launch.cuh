@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// How a kernel is launched: blocks, threads of a block, dynamic shared memory in bytes, stream.
 struct LaunchShape {
@@ -62,4 +62,4 @@ void launch(std::string_view name, const LaunchShape& shape, void (*kernel)(Para
   if (checked) check_kernel(cudaStreamSynchronize(shape.stream), "running kernel", name, shape);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int lookup_threads = 256;
@@ -257,4 +257,4 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

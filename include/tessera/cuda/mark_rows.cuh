@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int mark_threads = 256;
@@ -50,4 +50,4 @@ struct op::Kernel<op::MarkRows<Id>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int max_threads = 256;
@@ -73,4 +73,4 @@ struct op::Kernel<op::PoolMaxBackward, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Stream-ordered device memory: what allocate returns may be used by later work of the stream;
 /// what deallocate takes is used by earlier work of its stream alone. Pointers are aligned to 256
@@ -200,4 +200,4 @@ void zero(T* to, std::int64_t count, cudaStream_t stream) {
   if (count > 0) check(cudaMemsetAsync(to, 0, bytes, stream), "setting {} bytes to zero", bytes);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 // Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are:
 // entries 0..31 of the row, 32..63, ... are summed one after the other; these sums 0..31, 32..63,
@@ -309,4 +309,4 @@ void merge_rows(const Cuda& backend, const SortedEntries<Payload, G>& in, const 
                    static_cast<std::uint32_t>(unit));
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

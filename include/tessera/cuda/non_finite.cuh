@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int non_finite_threads = 256;
@@ -48,4 +48,4 @@ struct op::Kernel<op::CountNonFinite<T>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -20,7 +20,7 @@
 #include <mutex>
 #include <string>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Page-locked memory of the host in pieces: one range of addresses, which kernels read and write
 /// by the host's pointers, of which each piece is placed on the memory node that is nearest to the
@@ -187,4 +187,4 @@ class PageLockedMemory {
   std::atomic<int> of_many_pieces_ = 0;
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// A static variable in the block's shared memory, uninitialized: one per type and tag.
 template <class T, int Tag = 0>
@@ -154,4 +154,4 @@ __device__ __forceinline__ void multiply_add_16x8x8(float (&c)[4], const std::ui
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

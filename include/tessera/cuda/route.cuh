@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 /// One block of rows of one feature's bags, of a whole job for count_tiles and write_tiles. Bags
@@ -424,4 +424,4 @@ struct op::Kernel<op::OffsetsFromLengths, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

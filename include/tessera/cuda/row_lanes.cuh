@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them
 /// stays in registers, whatever the compiler thinks of unrolling a loop. As detail::unrolled, which
@@ -364,4 +364,4 @@ TESSERA_HOST_DEVICE bool rows_aligned_for(const G* data, std::int64_t stride, in
   }
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Where a piece of a matrix is.
 struct RowPlace {
@@ -43,4 +43,4 @@ class RowPieces {
   std::uint32_t per_row_ = 1, shift_ = 0;
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

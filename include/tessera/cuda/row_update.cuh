@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// The lanes that hold the calling lane's row.
 template <class Lanes>
@@ -234,4 +234,4 @@ struct ApplyOptimizer {
   }
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

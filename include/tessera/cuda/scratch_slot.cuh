@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// The blocks of a backend's scratch memory, by what an operation keeps there while it runs. An
 /// operation that calls another one and goes on with its own blocks must not share them with it.
@@ -27,4 +27,4 @@ enum class ScratchSlot : std::size_t {
   count
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

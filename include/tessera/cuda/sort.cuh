@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are
 /// where they are now.
@@ -67,4 +67,4 @@ void exclusive_sum(const Cuda& backend, Value* values, int count) {
         "summing {} values", count);
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

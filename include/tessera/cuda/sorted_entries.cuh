@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// A group, without its gradients, and where its bags and entries begin among those of all groups.
 template <IdType Id>
@@ -103,4 +103,4 @@ struct SortedEntries {
   }
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

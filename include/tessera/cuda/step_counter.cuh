@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 /// One thread.
@@ -42,4 +42,4 @@ struct op::Kernel<op::AdvanceClock<O>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Owns a stream that does not wait for the default stream. Move-only.
 class Stream {
@@ -85,4 +85,4 @@ class TimedEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

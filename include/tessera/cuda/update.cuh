@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace gpu {
 
 /// A group of lanes takes a merged row.
@@ -204,4 +204,4 @@ struct op::Kernel<op::Merge<Id, Width, G>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

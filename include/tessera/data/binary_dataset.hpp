@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 static_assert(std::endian::native == std::endian::little,
               "binary datasets are little-endian, and are read as they lie");
@@ -449,4 +449,4 @@ class BinaryDatasetWriter {
   std::vector<char> scratch_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

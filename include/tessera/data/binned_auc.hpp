@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Area under the ROC curve over a fixed number of thresholds: constant memory for any number of
 /// samples, where `Auc` keeps them all. The definition is that of
@@ -84,4 +84,4 @@ class BinnedAuc {
   std::vector<std::int64_t> positives_, negatives_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

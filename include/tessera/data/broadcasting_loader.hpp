@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct BroadcastingLoaderOptions {
   int root = 0;  ///< the rank that reads
@@ -197,4 +197,4 @@ class BroadcastingLoader {
   std::future<bool> coming_;  // last: its thread uses the others
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One batch of clicks, as readers and generators fill it and a trainer consumes it. Owns its
 /// memory; a refill reuses it. Who fills it by hand sets size and features too: `keyed()` counts by
@@ -34,4 +34,4 @@ struct ClickBatch {
   MatrixView<const float> dense_view() const { return {dense.data(), size, dense_columns}; }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -175,4 +175,4 @@ inline ByteSource open_bytes(const std::filesystem::path& path) {
   return source(std::make_shared<detail::ZstdFile>(path));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

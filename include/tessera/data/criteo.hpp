@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 inline constexpr int kCriteoIntegers = 13;
 inline constexpr int kCriteoCategories = 26;
@@ -448,4 +448,4 @@ inline void append_criteo_line(std::string& out, const CriteoRecord& record) {
   out.push_back('\n');
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -203,4 +203,4 @@ class CriteoEncoder {
   std::array<float, kCriteoIntegers> scale_{};
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

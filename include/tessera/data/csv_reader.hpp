@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct CsvReaderOptions {
   char separator = ',';
@@ -223,4 +223,4 @@ class CsvReader {
   std::vector<std::string_view> fields_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Sorts more records than memory holds: sorted runs go to a temporary file, one pass merges them.
 /// Records that are alike stay in the order in which they came. Records are plain bytes.
@@ -105,4 +105,4 @@ class ExternalSort {
   std::vector<Run> runs_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

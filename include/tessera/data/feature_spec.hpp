@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Element types of a dataset's files, little-endian.
 enum class DatasetType : std::uint8_t { int8, int16, int32, int64, float16, float32, boolean };
@@ -375,4 +375,4 @@ inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t
   return spec;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

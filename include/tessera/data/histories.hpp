@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// What a user did: when, with which item (a row, from 0), and what came of it.
 struct HistoryEvent {
@@ -180,4 +180,4 @@ class HistorySamples {
   std::uint64_t seed_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct HistoryReaderOptions {
   /// names of columns; `label` may be empty: then all labels are 1
@@ -286,4 +286,4 @@ class HistoryReader {
   std::string first_bad_line_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

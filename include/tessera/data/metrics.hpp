@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Area under the ROC curve: the share of (positive, negative) pairs that the scores put in order,
 /// ties counting a half. Exact: keeps 4 bytes per sample and sorts at the end. Any increasing
@@ -155,4 +155,4 @@ class Calibration {
   double predicted_ = 0.0, labels_ = 0.0;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Draws items with probabilities that grow with how often they occur: (count + 1)^power, or all
 /// alike. A draw depends on (seed, step, number) alone, so that all ranks draw the same ones. One
@@ -118,4 +118,4 @@ std::vector<Id> draw_unseen(std::int64_t items, std::span<const Id> without, std
   return drawn;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

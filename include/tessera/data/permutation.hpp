@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power
 /// of four, walked until the value falls into the range.
@@ -36,4 +36,4 @@ class Permutation {
   int half_ = 1;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How far in front the one right item stands in rankings: hit rate and NDCG among the first
 /// `cutoff`, and the mean reciprocal rank over all. Counts how often each rank comes, so that the
@@ -98,4 +98,4 @@ std::int64_t rank_of(std::span<const float> scores, std::int64_t target,
   return rank;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

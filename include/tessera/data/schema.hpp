@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How the texts of a categorical column get rows of their table: each its own, in the order in
 /// which training data show them; by a hash; or by a `Vocabulary`, to which they go as keys.
@@ -313,4 +313,4 @@ inline Schema read_schema(const std::filesystem::path& path) {
                       path.string());
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -363,4 +363,4 @@ class SyntheticClicks {
   std::uint64_t label_stream_ = 0;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct SyntheticHistoriesOptions {
   std::int64_t users = 2'000;
@@ -126,4 +126,4 @@ class SyntheticHistories {
   std::vector<std::int64_t> offsets_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

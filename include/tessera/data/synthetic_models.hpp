@@ -4,7 +4,7 @@
 
 #include <tessera/core/error.hpp>
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Tables of one shape: each read by one feature of one id a sample and, where `hotness` is more
 /// than 1, by another of so many ids.
@@ -123,4 +123,4 @@ inline const SyntheticModel& synthetic_model(std::string_view name) {
       name));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Samples one after the other, as a schema's columns have them. Texts are 64-bit keys at first;
 /// `TabularEncoder` puts rows in their place.
@@ -263,4 +263,4 @@ void to_batch(const TabularBlock& block, std::size_t features, ClickBatch<Id>& b
   });
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

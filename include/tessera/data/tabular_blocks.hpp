@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The blocks of a CSV or TSV file of any length, which may be read again in any order: each must
 /// then hold what it held when the constructor passed over the file. `schema` must outlive it.
@@ -141,4 +141,4 @@ class TabularBlocks {
   mutable std::size_t next_block_ = 0;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -210,4 +210,4 @@ class TabularEncoder {
   std::vector<float> shift_, scale_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct TabularFileOptions {
   double test_fraction = 0.1;  ///< share of the samples, the last ones, that are not trained on
@@ -266,4 +266,4 @@ class TabularFile {
       used_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A map from words to counts or rows: open addressing with linear probing, never more than half
 /// full.
@@ -69,4 +69,4 @@ constexpr std::int64_t scale_hash(std::uint64_t hash, std::int64_t n) {
 }
 static_assert(scale_hash(~std::uint64_t{0}, 7) == 6 && scale_hash(0, 7) == 0);
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A value in a YAML document: a scalar's text, a list, or a mapping in the order of the file.
 /// Items are indices into the document's nodes, so that an alias costs nothing and no document can
@@ -184,4 +184,4 @@ class YamlDocument {
   std::vector<YamlNode> nodes_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

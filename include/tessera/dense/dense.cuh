@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 template <Optimizer O>
 struct Kernel<UpdateParameters<O>, Cuda> {
@@ -35,4 +35,4 @@ struct Kernel<BinaryCrossEntropy, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 inline constexpr int dense_threads = 256;
 inline constexpr int sum_rows = 128;        ///< of a column, by one block
@@ -345,4 +345,4 @@ __global__ void __launch_bounds__(dense_threads)
   for (int s = 0; s < O::element_states; ++s) states[s * count + i] = state[s];
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// C = A B, or A B + D, for row-major matrices, by cuBLASLt: C [rows, columns] from A [rows, inner]
 /// (or its transpose, stored) and B [inner, columns] (likewise). Strides in elements.
@@ -279,4 +279,4 @@ class Gemm {
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

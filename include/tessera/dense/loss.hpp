@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace op {
 
@@ -110,4 +110,4 @@ struct BinaryCrossEntropyWithLogits {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

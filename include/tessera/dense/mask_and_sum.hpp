@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// `out` [rows, columns] = the source, 0 where the activation is not positive (empty: nowhere), and
 /// its columns are added to `sums` (null: not). Out may be the source. One pass, for a chunk that
@@ -44,4 +44,4 @@ void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> 
     sums ? pass.template operator()<false, true>() : pass.template operator()<false, false>();
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

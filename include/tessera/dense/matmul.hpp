@@ -18,7 +18,7 @@
 #include <new>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -255,4 +255,4 @@ class PackedMatrix {
 };
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

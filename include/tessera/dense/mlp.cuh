@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
 /// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
@@ -365,4 +365,4 @@ class Mlp<Cuda> : public detail::MlpLayers {
   MatrixView<BFloat16> narrow_y_{};
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

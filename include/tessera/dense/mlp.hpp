@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A stack of fully connected layers, y = x W^T + b with W [out, in], ReLU between them; sizes
 /// known at run time. Each thread takes its samples through all layers in blocks small enough for
@@ -507,4 +507,4 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

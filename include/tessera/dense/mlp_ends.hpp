@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Inputs and outputs of 16 bits for Mlp<Host>, as Mlp<Cuda> takes them. `Layers`, derived from
 /// this, has forward_floats, backward_floats and multiplies_bfloat16.
@@ -78,4 +78,4 @@ class MlpEnds {
   std::vector<float> wide_x_, wide_y_, wide_dy_, wide_dx_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 class Host;
 
@@ -229,4 +229,4 @@ class Linear : public Mlp<Backend> {
       : Linear(Backend(), in, out, options) {}
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

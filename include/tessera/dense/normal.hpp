@@ -10,7 +10,7 @@
 #include <numbers>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Fills `values` with normally distributed numbers of mean 0 (Box-Muller). Element i depends on
 /// (seed, stream, i) alone.
@@ -25,4 +25,4 @@ inline void fill_normal(std::span<float> values, float standard_deviation, std::
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

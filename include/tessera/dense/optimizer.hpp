@@ -22,7 +22,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace op {
 
@@ -175,4 +175,4 @@ class DenseOptimizer {
   detail::StepCounter<O, Backend> counter_{backend_, 0.0f};
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// All dense parameters of a model in one contiguous array of the backend's memory and their
 /// gradients in another, so that one all-reduce or one optimizer step serves every layer. Binds the
@@ -71,4 +71,4 @@ class DenseParameters {
   bool accumulated_ = false;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

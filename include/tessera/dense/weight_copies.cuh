@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 /// Rows of this library's own begin at multiples of 16 bytes, as parts of parameters do not:
 /// cuBLASLt's fastest kernels take no others.
@@ -181,4 +181,4 @@ class WeightCopies {
   bool constant_ = false, copied_ = false;  ///< parameters stay; they are in copies_
 };
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -145,4 +145,4 @@ class Host {
 
 static_assert(Backend<Host>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,9 +11,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The bags of any kind of group.
 template <class Group>
@@ -189,4 +187,4 @@ template <class T, class Group, class F>
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,9 +10,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay
 /// where they are. `spare`: room for as many entries. It beats a hash table of rows by far where
@@ -161,4 +159,4 @@ struct BucketRows {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

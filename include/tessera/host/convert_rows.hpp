@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Threads get runs of rows.
 template <Element From, Element To>
@@ -59,4 +59,4 @@ MatrixView<const float> as_floats(const Host& backend, MatrixView<const T> given
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

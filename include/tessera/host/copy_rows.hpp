@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <>
 struct op::Kernel<op::CopyRows, Host> {
@@ -19,4 +19,4 @@ struct op::Kernel<op::CopyRows, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Distinct ids in the order of their first appearance. Where a table has not many more rows than
 /// there are ids: by an index for each of its rows, which is never cleared, as an entry counts only
@@ -112,4 +112,4 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

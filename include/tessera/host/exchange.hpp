@@ -13,7 +13,7 @@
 #include <span>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <IdType Id>
 struct op::Kernel<op::CheckIds<Id>, Host> {
@@ -145,4 +145,4 @@ struct op::Kernel<op::ZeroRows, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <>
 struct op::Kernel<op::AddSquares, Host> {
@@ -80,4 +80,4 @@ struct op::Kernel<op::AddValues, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

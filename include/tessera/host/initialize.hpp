@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <Element T, Initializer F>
 struct op::Kernel<op::Initialize<T, F>, Host> {
@@ -22,4 +22,4 @@ struct op::Kernel<op::Initialize<T, F>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

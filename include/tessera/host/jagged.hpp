@@ -14,7 +14,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -173,4 +173,4 @@ struct op::Kernel<op::OffsetsFromSequenceLengths, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

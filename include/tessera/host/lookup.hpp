@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a
 /// time; rows are prefetched ahead across bags and groups. Threads get runs of bags of equal bytes.
@@ -91,4 +91,4 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

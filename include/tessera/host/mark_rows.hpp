@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <IdType Id>
 struct op::Kernel<op::MarkRows<Id>, Host> {
@@ -22,4 +22,4 @@ struct op::Kernel<op::MarkRows<Id>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

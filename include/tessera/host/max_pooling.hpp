@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace detail {
 
 /// Calls f(bag) for all bags, in parts of so many that a part is worth a thread's while.
@@ -85,4 +85,4 @@ struct op::Kernel<op::PoolMaxBackward, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

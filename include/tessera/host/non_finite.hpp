@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <Element T>
 struct op::Kernel<op::CountNonFinite<T>, Host> {
@@ -25,4 +25,4 @@ struct op::Kernel<op::CountNonFinite<T>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -6,9 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Calls f(part, worker) for every part in [0, parts) on up to `threads` OpenMP threads, as they
 /// become free; `worker` (0..threads-1) is the thread that runs it. With one thread or one part
@@ -32,4 +30,4 @@ inline int worthwhile_threads(int threads, std::int64_t bytes) {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

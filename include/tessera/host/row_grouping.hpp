@@ -14,9 +14,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Cuts one block of scratch memory into arrays. The first walk, from a null base, measures.
 class ScratchCutter {
@@ -478,4 +476,4 @@ class RowPartition {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <>
 struct op::Kernel<op::FindRows, Host> {
@@ -57,4 +57,4 @@ struct op::Kernel<op::CombineMeanSquares, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,9 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Where the rows of a bucket are summed without sorting: the rows in the order of their first
 /// entries, and a sum for each.
@@ -82,4 +80,4 @@ std::int64_t sum_rows(const RowEntry* entries, const float* coefficients,
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,9 +15,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Rows that are updated by one call of the optimizer's formulas.
 inline constexpr int rows_at_once = 16;
@@ -359,4 +357,4 @@ class RowUpdate {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

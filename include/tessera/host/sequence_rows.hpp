@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <>
 struct op::Kernel<op::PlaceIndices, Host> {
@@ -79,4 +79,4 @@ struct op::Kernel<op::GatherIndexed, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -475,4 +475,4 @@ struct op::Kernel<op::Measure<T, O>, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

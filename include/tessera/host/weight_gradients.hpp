@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is
 /// filled up with zeros.
@@ -91,4 +91,4 @@ struct op::Kernel<op::ScaleEntryValues, Host> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <class T>
 struct op::Kernel<op::CopyMatrix<T>, Cuda> {
@@ -26,4 +26,4 @@ struct op::Kernel<op::CopyMatrix<T>, Cuda> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -17,7 +17,7 @@
 #include <tuple>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace op {
 
@@ -146,4 +146,4 @@ struct Concat {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

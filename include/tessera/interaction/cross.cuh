@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// CrossInteraction on a GPU: DCNv2's cross layers, matrices and parameters in device memory; the
 /// same parameters in the same order and with the same first values. What is not a product is one
@@ -344,4 +344,4 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
   Buffer<float, Cuda> weight_gradient_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

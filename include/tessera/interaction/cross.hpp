@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// DCNv2's cross layers over `width` numbers per sample: x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) +
 /// x_l, where V_l is [rank, width] and U_l [width, rank]; with rank 0 U_l is [width, width] and
@@ -196,4 +196,4 @@ class CrossInteraction : public detail::CrossLayers,
   std::vector<float> widened_, input_sum_;  ///< x and dx of 16 bits, as floats
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// of a block: a warp takes them of one row, four per lane
 inline constexpr int cross_columns = 128;
@@ -132,4 +132,4 @@ __global__ void __launch_bounds__(dense_threads, 5)
   partial[chunk * width + first_column + mine] = total;
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Of a CrossInteraction on any backend.
 struct CrossOptions {
@@ -139,4 +139,4 @@ class CrossEnds {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace gpu::detail {
 
@@ -94,4 +94,4 @@ struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
 
 }  // namespace op
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

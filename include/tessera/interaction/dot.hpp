@@ -17,7 +17,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 namespace detail {
 
 /// Floats on the stack, or on the heap where they would be many.
@@ -428,4 +428,4 @@ struct DotOfPlan {
 template <class PlanT, int Others = 0, int PadTo = 1, Element T = float, bool Tf32 = false>
 using DotFor = typename detail::DotOfPlan<PlanT, Others, PadTo, T, Tf32>::type;
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 inline constexpr int any_shape_threads = 128;
 
@@ -105,4 +105,4 @@ __global__ void __launch_bounds__(any_shape_threads)
         out[std::int64_t{first + i} * width + column + e] = from_float<T>(sums[i][e]);
 }
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// DotInteraction of float vectors whose number and width are known at run time: the same z, bit
 /// for bit, from one piece of code for all shapes, which is not unrolled for any. Keeps memory
@@ -177,4 +177,4 @@ class AnyDotInteraction {
   std::vector<float> copies_;  ///< of a sample's vectors, by thread, where they are not that
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

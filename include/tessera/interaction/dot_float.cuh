@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 // DotInteraction of floats with plain multiply-adds.
 
@@ -122,4 +122,4 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 // DotInteraction on the tensor cores: elements of 16 bits, or floats rounded to tf32.
 
@@ -235,4 +235,4 @@ __global__ void __launch_bounds__(32 * dot_warps)
   Vectors::store(tile, by_sixteen(dx), dx.row(sample), lane);
 }
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

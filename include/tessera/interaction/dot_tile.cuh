@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 /// The shape of a dot interaction: vectors of a sample, their width, and the columns of the result.
 template <int Vectors, int Width, int PadTo>
@@ -148,4 +148,4 @@ struct DotForwardMemory {
   }
 };
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 template <int Lanes>
 using Floats = Vector<float, Lanes>;
@@ -66,4 +66,4 @@ template <int Lanes, int Count, int Half = Lanes / 2>
   }
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 stands for x^0.
 inline constexpr std::uint32_t kCrcPolynomial = 0xedb88320u;
@@ -82,4 +82,4 @@ inline std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t befor
 }
 inline std::uint32_t crc32(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

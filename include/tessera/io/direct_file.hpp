@@ -26,7 +26,7 @@
 #include <thread>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A DirectFile as it was at some moment, as memory.
 class FileClone {
@@ -210,4 +210,4 @@ class BlockBuffer {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A whole file mapped into memory for reading; pages come in as they are touched. Move-only:
 /// unmaps when destroyed. Throws DataError, naming the file, when it can't be opened or mapped, or
@@ -53,4 +53,4 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What stands before the values of a .npy file (NumPy Enhancement Proposal 1): element type,
 /// shape, where the values begin.
@@ -184,4 +184,4 @@ inline std::string format_npy_header(TensorType type, std::span<const std::int64
   return header + text;
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

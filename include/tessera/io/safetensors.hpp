@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -221,4 +221,4 @@ class SafetensorsWriter {
   std::vector<Entry> entries_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Element types of safetensors files that are read and written.
 enum class TensorType : std::uint8_t { f32, f16, bf16, f64, i64, i32, u8, boolean };
@@ -256,4 +256,4 @@ inline std::string format_safetensors_header(const std::map<std::string, std::st
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

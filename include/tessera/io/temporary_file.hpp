@@ -17,7 +17,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A file without a name in a folder: gone when it is destroyed, or the process ends, however that
 /// ends. Bytes are added at the end and read anywhere. Throws DataError, naming the folder, where
@@ -94,4 +94,4 @@ class TemporaryFile {
   void* mapped_ = nullptr;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

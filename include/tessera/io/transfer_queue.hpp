@@ -19,7 +19,7 @@
 #include <liburing.h>
 #endif
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Blocks between memory and a file.
 struct FileTransfer {
@@ -129,4 +129,4 @@ class TransferQueue {
   bool ring_ = false;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

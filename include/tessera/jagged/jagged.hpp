@@ -12,7 +12,7 @@
 #include <span>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Sequences of rows without padding: sequence s has rows [offsets[s], offsets[s + 1]) of `values`.
 /// Views of the backend's memory. (FBGEMM's and TorchRec's jagged tensor.)
@@ -281,4 +281,4 @@ void lengths_to_offsets(const Backend& backend, std::span<const std::int64_t> le
       backend, {lengths.data(), static_cast<std::int64_t>(lengths.size()), offsets.data()});
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

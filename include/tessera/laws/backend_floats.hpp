@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::laws::detail {
+namespace tessera { inline namespace v0 { namespace laws { namespace detail {
 
 /// Floats of a backend's memory that the host writes and reads by copies.
 template <class Backend>
@@ -43,4 +43,4 @@ class BackendFloats {
   float* data_;
 };
 
-}  // namespace tessera::inline v0::laws::detail
+}}}}  // namespace tessera::v0::laws::detail

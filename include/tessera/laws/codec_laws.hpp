@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 namespace detail {
 
@@ -87,4 +87,4 @@ std::vector<std::string> codec_laws(
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

@@ -19,7 +19,7 @@
 /// The laws of a communicator, for any communicator and any test framework: `communicator_laws(c)`
 /// runs on all ranks at once and returns what each rank found wrong. Every expectation is computed
 /// from (seed, rank) alone, without communication.
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 struct CommunicatorLawOptions {
   std::uint32_t seed = 1;
@@ -265,4 +265,4 @@ std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options 
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

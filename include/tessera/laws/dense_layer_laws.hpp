@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 struct DenseLayerLawsOptions {
   std::int64_t batch = 7;   ///< samples that are tried; at least 2
@@ -145,4 +145,4 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

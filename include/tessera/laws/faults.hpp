@@ -4,7 +4,7 @@
 
 #include <tessera/config.hpp>
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <cstddef>
 #include <string>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::laws::detail {
+namespace tessera { inline namespace v0 { namespace laws { namespace detail {
 
 /// Collects what laws find wrong. Of each kind of fault, which is its text without the values, the
 /// first three are kept and the rest is counted: a wrong formula breaks its law for every random
@@ -57,4 +57,4 @@ class Faults {
   std::vector<Kind> kinds_;
 };
 
-}  // namespace tessera::inline v0::laws::detail
+}}}}  // namespace tessera::v0::laws::detail

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 /// Checks an interaction (docs/concepts/interaction.md) on a backend: those laws of dense layers
 /// that a layer without parameters keeps. Needs no test framework; returns what it found wrong,
@@ -41,4 +41,4 @@ std::vector<std::string> interaction_laws(const Backend& backend, const I& inter
   return dense_layer_laws(backend, layer, options);
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

@@ -16,7 +16,7 @@
 
 /// The laws of an optimizer, for any optimizer and any test framework: `optimizer_laws(optimizer)`
 /// returns what it found wrong, repeated faults counted.
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 struct OptimizerLawOptions {
   std::uint32_t seed = 1;
@@ -155,4 +155,4 @@ std::vector<std::string> optimizer_laws(const O& optimizer,
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

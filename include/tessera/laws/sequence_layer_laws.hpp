@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 struct SequenceLayerLawsOptions {
   std::int64_t max_length = 12;  ///< of the sequences that are tried; at least 6
@@ -140,4 +140,4 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::laws {
+namespace tessera { inline namespace v0 { namespace laws {
 
 namespace detail {
 
@@ -72,4 +72,4 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
   return faults.take();
 }
 
-}  // namespace tessera::inline v0::laws
+}}}  // namespace tessera::v0::laws

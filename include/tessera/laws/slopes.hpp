@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::inline v0::laws::detail {
+namespace tessera { inline namespace v0 { namespace laws { namespace detail {
 
 /// A number in [-1, 1) of a fixed stream.
 inline float number(std::uint64_t stream, std::size_t i) {
@@ -39,4 +39,4 @@ void expect_slope(Faults& faults, std::string_view of, std::uint64_t direction,
                 (left + right) / 2, expected);
 }
 
-}  // namespace tessera::inline v0::laws::detail
+}}}}  // namespace tessera::v0::laws::detail

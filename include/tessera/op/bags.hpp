@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// A run of bags that read one shard of an arena: one feature, the samples of one rank. Ids are
 /// checked before they come here: they are rows of the shard, or negative where AdmitIds took a bad
@@ -46,4 +46,4 @@ struct Bags {
   }
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

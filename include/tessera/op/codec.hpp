@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Rows of floats that are to lie one after another in a codec's form: row i is row samples[i] of
 /// the source, or row i.
@@ -70,4 +70,4 @@ struct DecodeRows {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -6,7 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/kernel.hpp>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Every element of `from` becomes one of `to`: widened, or rounded to nearest even. The matrices
 /// have the same rows and columns.
@@ -18,4 +18,4 @@ struct ConvertRows {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

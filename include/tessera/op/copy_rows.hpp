@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Copies rows between matrices, of the backend's memory or the host's that it reaches: row
 /// target.rows[i] becomes row source.rows[i], where a null list means row i. No row is written
@@ -32,4 +32,4 @@ struct CopyRows {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

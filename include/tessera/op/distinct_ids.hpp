@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i]
 /// == distinct[index[i]]. Negative ids are not among them; their index is -1. The host waits for
@@ -35,4 +35,4 @@ struct DistinctIds {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

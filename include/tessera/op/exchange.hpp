@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Looks for ids outside [0, rows).
 template <IdType Id>
@@ -79,4 +79,4 @@ struct ZeroRows {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

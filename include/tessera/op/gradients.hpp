@@ -12,7 +12,7 @@
 #include <cstring>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Exact sums of squares of floats, so that neither the order of the values nor their way over
 /// ranks changes a bit: digit k counts 2^(32 k - 352). The last place counts values that are NaN or
@@ -130,4 +130,4 @@ struct AddValues {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

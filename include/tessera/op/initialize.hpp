@@ -9,7 +9,7 @@
 #include <concepts>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Which element is asked for, and of what. Values depend on nothing else, so every plan starts
 /// from the same tables.
@@ -48,4 +48,4 @@ struct Initialize {
 
 }  // namespace op
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -13,7 +13,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// What happens to ids outside [0, rows). All but the first count them, per table.
 enum class BadIds : std::uint8_t {
@@ -119,4 +119,4 @@ struct ReadNumbers {
 
 }  // namespace op
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

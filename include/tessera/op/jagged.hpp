@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Sequences whose rows stand one after another: sequence s has rows [offsets[s], offsets[s + 1]).
 struct Sequences {
@@ -182,4 +182,4 @@ TESSERA_HOST_DEVICE inline std::int64_t bounded_position(const PositionIds::Para
   return at < p.bound ? at : p.bound - 1;
 }
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

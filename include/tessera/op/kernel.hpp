@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// The implementation of operation `Op` on `Backend`, specialized in host/ and cuda/. An operation
 /// is a struct in op/ that states the parameters and their meaning; a specialization has `static
@@ -27,4 +27,4 @@ void run(const Backend& backend, const typename Op::Parameters& parameters) {
 /// Width template argument of operations whose width is only known at run time.
 inline constexpr int dynamic_width = 0;
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

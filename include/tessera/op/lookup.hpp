@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Bags and where their pooled vectors go: bag b to output + b * output_stride, `width` elements.
 template <IdType Id, Element Out = float>
@@ -32,4 +32,4 @@ struct Lookup {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Sets the bit of every arena row that bags name: bit row % 32 of bits[row / 32]. Other bits stay.
 template <IdType Id>
@@ -19,4 +19,4 @@ struct MarkRows {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Whether a value takes the place of the largest so far: equal ones do not, and NaN does once.
 TESSERA_HOST_DEVICE constexpr bool exceeds(float value, float largest) {
@@ -40,4 +40,4 @@ struct PoolMaxBackward {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

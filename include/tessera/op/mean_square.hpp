@@ -4,7 +4,7 @@
 
 #include <tessera/config.hpp>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 // The canonical mean square of a row's gradient has the same bits however the table's columns are
 // cut. Columns are grouped in blocks of 16 counted from the table's first column. A block's squares
@@ -126,4 +126,4 @@ class MeanSquareSum {
   float cut_[mean_square_block] = {};
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

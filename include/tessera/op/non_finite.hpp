@@ -6,7 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/kernel.hpp>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Adds the number of elements of a matrix that are NaN or infinite.
 template <Element T>
@@ -17,4 +17,4 @@ struct CountNonFinite {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

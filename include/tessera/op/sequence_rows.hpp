@@ -9,7 +9,7 @@
 #include <limits>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// index[i] becomes index[i] + base, or `missing` where it is negative.
 struct PlaceIndices {
@@ -44,4 +44,4 @@ struct GatherIndexed {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -11,7 +11,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// What an update reads of its step, in the backend's memory: so a step that was recorded once
 /// (a CUDA graph) has new values in every replay.
@@ -49,9 +49,9 @@ struct AdvanceClock {
   };
 };
 
-}  // namespace tessera::op
+}}}  // namespace tessera::v0::op
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Whether a backend records steps and replays them, with an optimizer whose `at` runs there too.
 template <class Backend, class O>
@@ -139,4 +139,4 @@ class StepCounter {
   std::conditional_t<on_backend, std::unique_ptr<Clock, Free>, None> clock_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

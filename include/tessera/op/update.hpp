@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// The rows [begin, end) of an arena.
 struct RowRange {
@@ -231,4 +231,4 @@ struct Measure {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::op {
+namespace tessera { inline namespace v0 { namespace op {
 
 /// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's
 /// gradient with the entry's row, in float, columns ascending in 16 lanes (lane c % 16 adds column
@@ -73,4 +73,4 @@ struct ScaleEntryValues {
   };
 };
 
-}  // namespace tessera::inline v0::op
+}}}  // namespace tessera::v0::op

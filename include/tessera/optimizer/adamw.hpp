@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -175,4 +175,4 @@ struct Lamb {
 
 static_assert(Optimizer<AdamW> && Optimizer<PartialRowWiseAdam> && Optimizer<Lamb>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

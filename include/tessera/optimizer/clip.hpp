@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // How gradients are limited before an optimizer gets them: what LayoutCollection::apply takes.
 
@@ -38,4 +38,4 @@ struct ClipByValue {
   float max = std::numeric_limits<float>::infinity();
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

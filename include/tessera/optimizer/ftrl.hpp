@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct Constant;
 
@@ -56,4 +56,4 @@ struct Ftrl {
 };
 static_assert(Optimizer<Ftrl>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

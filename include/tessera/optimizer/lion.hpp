@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// u = sign(beta1 m + (1-beta1) g); w = (1 - lr weight_decay) w - lr u; m = beta2 m + (1-beta2) g.
 /// Chen et al. 2023. Lazy: rows that no id touched rest. Wants a third to a tenth of Adam's rate.
@@ -58,4 +58,4 @@ struct Lion {
 };
 static_assert(Optimizer<Lion>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

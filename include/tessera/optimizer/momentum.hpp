@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// SGD with momentum: m = momentum m + g; w -= lr m, or with Nesterov's step w -= lr (g + momentum
 /// m). Polyak 1964; Sutskever et al. 2013, as in torch.optim.SGD without dampening. Lazy: rows that
@@ -46,4 +46,4 @@ struct Momentum {
 };
 static_assert(Optimizer<Momentum>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

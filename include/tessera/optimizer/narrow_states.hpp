@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// An optimizer whose states of elements (moments, sums) are stored in 16 bits, with stochastic
 /// rounding: `NarrowStates<Adam>`, constants as `{{.beta1 = 0.8f}}`. The formulas are those of `O`
@@ -23,4 +23,4 @@ struct NarrowStates : O {
   using state_element = T;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

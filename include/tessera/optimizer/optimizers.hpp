@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // Every product that a sum follows is a multiply_add by name: the host, a GPU and every plan give a
 // row the same bits, whatever the compiler's options of contraction.
@@ -152,4 +152,4 @@ struct Adam {
 
 static_assert(Optimizer<Sgd> && Optimizer<Adagrad> && Optimizer<RowWiseAdagrad> && Optimizer<Adam>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

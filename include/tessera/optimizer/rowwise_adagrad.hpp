@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Row-wise Adagrad whose gradient takes the weight in: h = g + weight_decay w; sum += mean(h^2); w
 /// -= lr h / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD with WeightDecayMode.L2.
@@ -194,4 +194,4 @@ struct CountedRowWiseAdagradL2 : CountedRowWiseAdagrad {
 static_assert(Optimizer<RowWiseAdagradL2> && Optimizer<RowWiseAdagradDecoupled> &&
               Optimizer<CountedRowWiseAdagrad> && Optimizer<CountedRowWiseAdagradL2>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The learning rate of every step: a value made of stages. Steps count from 0; the first update
 /// uses step 0.
@@ -310,4 +310,4 @@ inline Schedule Schedule::parse(std::string_view text, double rate) {
   return chain(stages, constant(end));
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

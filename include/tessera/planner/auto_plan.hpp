@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // Further arguments of AutoPlan, in any order, besides Features<...>.
 
@@ -306,4 +306,4 @@ class AutoPlan {
   }();
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 // <cmath> may not be used in constant expressions. These may, to about 1e-14; written with few
 // statements, which compilers count.
@@ -74,4 +74,4 @@ constexpr double constexpr_pow(double x, double y) {
   return y == 0 ? 1 : x <= 0 ? 0 : constexpr_exp(y * constexpr_log(x));
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // Predicts what a training step costs under a layout. Equations and sources: docs/cost_model.md.
 
@@ -525,4 +525,4 @@ constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const
                  traffic);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

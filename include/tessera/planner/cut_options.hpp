@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Cuts one table in a given way; the planner chooses what is left open.
 struct TablePin {
@@ -221,4 +221,4 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

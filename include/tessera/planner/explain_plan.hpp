@@ -6,7 +6,7 @@
 #include <tessera/planner/cut_options.hpp>
 #include <tessera/planner/strategies.hpp>
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // What a plan's prediction says, in words: the step by its parts, the next best plan, and why each
 // table is cut as it is. At run time only. docs/cost_model.md says how far a prediction can be
@@ -474,4 +474,4 @@ inline std::string describe(const CutReason& r) {
   return detail::describe_choice(r) + (r.cache.empty() ? "" : "; ") + r.cache;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -70,4 +70,4 @@ constexpr Layout keep_on_file(Layout layout, const MemoryCost& cost, std::int64_
   return layout;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

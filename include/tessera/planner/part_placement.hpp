@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// By where rows live. Members and not an array, for a plan that is made while compiling: compilers
 /// count each call of an operator[] against their limit.
@@ -338,4 +338,4 @@ class PartPlacement {
   std::vector<std::vector<int>> places_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A layout as the text of a plan file: JSON that names each table with its rows and width, and
 /// lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the rows
@@ -255,4 +255,4 @@ inline Layout read_plan_file(const std::filesystem::path& path, std::vector<Tabl
   return layout;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
 /// say nothing of their own.
@@ -146,4 +146,4 @@ constexpr Layout plan_layout(std::vector<TableSpec> tables, std::vector<FeatureS
                      cluster, workload, constraints);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

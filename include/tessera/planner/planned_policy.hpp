@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A sharding policy as a value, so that a planner can ask it for a table's rectangles.
 struct PlannedPolicy {
@@ -58,4 +58,4 @@ class PlaceNumbers {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

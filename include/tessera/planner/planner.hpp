@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Searches for the cut of every table, and its ranks, that make the predicted step shortest within
 /// memory.
@@ -348,4 +348,4 @@ class Planner {
   double best_score_ = 0;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 // Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew
 // falls into [k+1, k+2); skew 0 is uniform. Equations: docs/cost_model.md.
@@ -92,4 +92,4 @@ constexpr double missed_rows(double ids, double cached, double rows, double begi
   return new_rows(ids, before, rows, begin, end, skew);
 }
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How one table is cut; the names of the policies. `own`: by a policy of the user's.
 enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid, own };
@@ -189,4 +189,4 @@ constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
   return choice;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which positions of a sequence a position sees, without a matrix of them: itself, and the history
 /// before it, of which the last `window` (0: all). The last `targets` positions are candidates:
@@ -29,4 +29,4 @@ struct AttentionMask {
   }
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

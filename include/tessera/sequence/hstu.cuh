@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// HSTU on a GPU: the same block, floats in device memory; the same parameters in the same
 /// order and with the same first values. Attention in tiles of 32 positions, or fewer where heads
@@ -248,4 +248,4 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   Buffer<gpu::detail::RowMoments, Cuda> moments_, output_moments_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// One HSTU block (Zhai et al. 2024, "Actions Speak Louder than Words"), as
 /// generative-recommenders computes it, without dropout, relative bias or group norm:
@@ -309,4 +309,4 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Host> : public AnyHstuLayer {
   HstuLayer(std::int64_t width, HstuOptions options) : HstuLayer(Host(), width, options) {}
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// C = alpha A B + beta C, row-major, on the calling thread. `a_transposed`: A is stored [k, m];
 /// `b_transposed`: B is stored [n, k]. Strides in elements.
@@ -130,4 +130,4 @@ struct HstuAttention {
   }
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 inline constexpr int hstu_threads = 128;
 
@@ -405,4 +405,4 @@ __global__ void __launch_bounds__(hstu_threads)
       row[p.v_column + at.head * HiddenDim + part + c * per_row] = dv[c];
 }
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct HstuOptions {
   std::int64_t max_length = 0;        ///< of any sequence
@@ -151,4 +151,4 @@ class HstuParameters : public AnyHstuParameters {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The sum of f(0) .. f(count - 1) in double, eight interleaved sums at a time: an order that
 /// vector instructions can follow.
@@ -60,4 +60,4 @@ inline void layer_norm_backward(const float* x, const float* weight, RowMoments 
   }
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

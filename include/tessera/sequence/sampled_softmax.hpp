@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct SampledSoftmaxOptions {
   float scale = 1;              ///< of the products: 1 / temperature
@@ -196,4 +196,4 @@ class SampledSoftmax {
   std::vector<double> losses_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

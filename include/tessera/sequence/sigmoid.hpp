@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// e^x for |x| up to 87, to two units in the last place: what compilers turn into vector
 /// instructions, as they do not the library's function. Method and coefficients: Cephes, expf.
@@ -51,4 +51,4 @@ inline void silu_and_slope(float* x, float* g, std::int64_t count, float x_facto
   }
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct BatchingOptions {
   /// Requests are joined up to so many samples; one that has more goes alone.
@@ -227,4 +227,4 @@ class BatchingScorer {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

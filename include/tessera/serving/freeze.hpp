@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct FreezeOptions {
   /// Which tables, by patterns of their names in which '*' stands for any text; empty: all. Dense
@@ -318,4 +318,4 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

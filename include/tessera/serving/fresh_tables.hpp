@@ -19,7 +19,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct FollowOptions {
   FreezeOptions freeze{};  ///< of whole checkpoints
@@ -147,4 +147,4 @@ class FreshTables {
   Published<FrozenTables> versions_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

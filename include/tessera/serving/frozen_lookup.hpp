@@ -28,7 +28,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A feature that a FrozenLookup serves.
 struct FrozenFeature {
@@ -226,4 +226,4 @@ class FrozenLookup {
   std::optional<Published<FrozenTables>::Reader> reader_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

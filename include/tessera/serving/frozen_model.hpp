@@ -40,7 +40,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct FrozenModelOptions {
   /// Of the tables' rows, and others for tables whose names fit a pattern: see FreezeOptions.
@@ -444,4 +444,4 @@ inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem:
   return std::make_shared<const FrozenModel>(base, checkpoint);
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

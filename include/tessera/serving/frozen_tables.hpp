@@ -29,7 +29,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 struct FrozenOptions {
   /// Reads every byte once and compares the checksums. Without it, damage shows as wrong vectors.
@@ -264,4 +264,4 @@ class FrozenTables {
   CheckpointMark base_{}, checkpoint_{};
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The HSTU blocks of a model that ranks candidates, with the parameters of its checkpoint, and the
 /// memory of some histories: what one thread scores with. A history is one sequence with all of its
@@ -135,4 +135,4 @@ class HistoryScratch {
   std::vector<float> x_, y_, chosen_, logits_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -21,9 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A table's rows of an increment, in the table's format.
 inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
@@ -106,4 +104,4 @@ inline FrozenTables with_increment(const FrozenTables& tables,
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

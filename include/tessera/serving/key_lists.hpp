@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The keys of the tables whose rows are those of a list, by table, checked: every row is one of
 /// the table's. Throws DataError for what is missing or does not fit the description.
@@ -46,4 +46,4 @@ inline std::map<std::string, KeyList> read_key_lists(CheckpointReader& reader,
   return lists;
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which row each raw key of a frozen vocabulary has. Nothing changes it; any number of threads may
 /// search. Open addressing with linear probing, two thirds full: 24 bytes for a key.
@@ -87,4 +87,4 @@ class KeyTable {
   std::uint64_t seed_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

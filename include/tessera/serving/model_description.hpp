@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// What becomes of a number first: itself, log1p(max(x, 0)), or log(1 + max(x, 0)), whose last bits
 /// differ; at_least: 1 from `shift` on, else 0, and nothing else.
@@ -507,4 +507,4 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                                  (reader.folder() / ModelDescription::kFile).string());
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

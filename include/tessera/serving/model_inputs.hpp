@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The entries of a categorical column: texts as they stand in the data, or rows of its table; of
 /// lists, sample by sample, and how many each sample has.
@@ -276,4 +276,4 @@ class ModelInputs {
   std::vector<detail::ValueMap<std::uint64_t>> rows_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The layers of a model, with the parameters of its checkpoint.
 struct DenseTensors {
@@ -226,4 +226,4 @@ class ModelScratch {
   Floats vectors_, products_, numbers_, logits_, scales_, row_, projected_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

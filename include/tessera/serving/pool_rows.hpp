@@ -18,7 +18,7 @@
 #include <iterator>
 #include <span>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Where rows of a table lie: one after another.
 struct RowsInOrder {
@@ -139,4 +139,4 @@ void with_rows(const Table& table, F&& f) {
   });
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

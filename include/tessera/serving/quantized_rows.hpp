@@ -13,7 +13,7 @@
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How a frozen table stores a row: `encode` and `decode` of one row of `width` floats,
 /// `bytes(width)` bytes. Rows lie one after another without padding, so nothing in them is aligned.
@@ -160,4 +160,4 @@ void quantize_rows(std::span<const float> rows, int width, std::span<std::byte> 
   }
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

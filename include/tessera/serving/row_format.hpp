@@ -16,7 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// How a frozen table stores its rows: elements, or codes with a scale and an offset per row
 /// (serving/quantized_rows.hpp).
@@ -220,4 +220,4 @@ inline std::size_t row_bytes(RowFormat format, int width) {
   return detail::with_row_type(format, [&](auto row) { return decltype(row)::bytes(width); });
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

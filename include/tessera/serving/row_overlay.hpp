@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Rows that stand in place of those of a frozen table. Two bits for each row of the table say
 /// which and where: whether a row is here, and how many before it are.
@@ -59,4 +59,4 @@ class RowOverlay {
   Buffer<std::byte, Host> data_;  ///< on huge pages, as any row may be read
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Objects that one call uses at a time; as many are made as calls run at once. Thread-safe.
 template <class Scratch>
@@ -60,4 +60,4 @@ class ScratchPool {
   std::size_t made_ = 0;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -21,7 +21,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Follows the saves of a training: a thread that looks into its folder every so often and gives
 /// each checkpoint that has become the latest, increments too, to `take`. Where `take` throws, the
@@ -119,4 +119,4 @@ class CheckpointWatch {
   std::thread thread_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

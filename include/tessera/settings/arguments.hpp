@@ -17,7 +17,7 @@
 #include <string_view>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
 class LayoutCollection;
@@ -162,4 +162,4 @@ struct CollectionOf {
 };
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

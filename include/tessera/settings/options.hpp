@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
 ///
@@ -126,4 +126,4 @@ void require_sound(const Options& options, int ranks) {
 }
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, InitializeWith<F>,
 // EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, OutputType<T>, ReportSteps. They
@@ -194,4 +194,4 @@ struct CheckedPolicies : CollectionPolicies<Policies...> {
 };
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

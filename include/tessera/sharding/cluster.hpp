@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 inline namespace literals {
 constexpr std::int64_t operator""_KiB(unsigned long long n) {
@@ -150,4 +150,4 @@ constexpr Cluster cpu_host(int ranks, int cores) {
           .concurrent_ranks = cores};
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// A string literal as a template argument: `Table<"user", ...>`.
 template <std::size_t N>
@@ -18,4 +18,4 @@ struct FixedString {
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Rank of a shard that every rank holds.
 inline constexpr int every_rank = -1;
@@ -446,4 +446,4 @@ constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> ta
   return layout;
 }
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

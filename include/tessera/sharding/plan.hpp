@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Rows of a table that the plan leaves open, known when the collection is constructed.
 struct TableRows {
@@ -338,4 +338,4 @@ constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

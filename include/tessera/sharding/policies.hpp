@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Part `i` of `total` cut into `parts` parts whose sizes differ by at most one.
 constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int64_t i) {
@@ -260,4 +260,4 @@ static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&
               ShardingPolicy<RowWise<Shares<2, 1>>> && ShardingPolicy<Grid<2>> &&
               ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

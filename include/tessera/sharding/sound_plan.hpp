@@ -15,7 +15,7 @@
 // What a compiler prints of a plan that cannot work: a sentence, and beside it the names and
 // numbers, as the arguments of a template.
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -225,4 +225,4 @@ struct InWords : decltype(in_words<Fault, Entries...>()) {};
 template <PlanFault Fault, class... Entries>
 using SoundPlan = typename detail::InWords<Fault, Entries...>::type;
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Pooling as a template argument of `Table` and `Feature`.
 struct Sum {
@@ -154,4 +154,4 @@ static_assert(TableSource<Table<"user", 10, 4>> &&
 static_assert(
     TableList<Table<"a", 1, 1>, Fused<Table<"b", 1, 1>, Table<"c", 1, 1>>>::fused_with[2] == 1);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -21,9 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum
 /// goes on from batch to batch, entry by entry: on the host it has the bits of one batch that holds
@@ -297,4 +295,4 @@ class Accumulator {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

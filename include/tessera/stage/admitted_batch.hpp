@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
 /// `first_entry`.
@@ -138,4 +138,4 @@ class AdmittedBatch {
   std::vector<std::int64_t> sample_begin_, most_entries_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

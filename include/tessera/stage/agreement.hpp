@@ -24,7 +24,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 // Whether ranks mean the same. Ranks that construct different plans would go on with wrong rows, or
 // wait for each other: a few words, compared once, say so at the start, and name what differs and
@@ -303,4 +303,4 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,9 +12,7 @@
 #include <span>
 #include <type_traits>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What clipping did.
 struct Clipped {
@@ -81,4 +79,4 @@ Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

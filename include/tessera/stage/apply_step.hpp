@@ -10,9 +10,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts
 /// it. All that may fail for another rank's sake, or for a batch that is too large, comes first:
@@ -50,4 +48,4 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Sto
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

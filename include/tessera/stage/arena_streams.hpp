@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <optional>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Whether a backend has streams, so that it can work beside itself.
 template <class Backend>
@@ -59,4 +59,4 @@ class ArenaStreams {
   std::optional<Backend> side_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The same for backends whose memory the host cannot read. The whole batch is checked and copied by
 /// one operation, so that the caller's memory is free after `forward`. The host waits only where
@@ -130,4 +130,4 @@ class DeviceAdmission {
   Buffer<float, Backend> weights_, scale_, scaled_weights_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

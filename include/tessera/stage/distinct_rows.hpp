@@ -23,7 +23,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Rows that come to the rank that asked as they are. Each distinct id of this rank's batch travels
 /// once, as a batch of its own with one id per bag; its row comes back, and is pooled here, in the
@@ -519,4 +519,4 @@ class DistinctRows {
   Buffer<std::int64_t, Backend> merged_rows_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -10,9 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
 /// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
@@ -56,4 +54,4 @@ class EqualBatches {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,9 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Looks for gradients that are NaN or infinite before a step uses them, as Options::non_finite of
 /// the collection or of each feature's training group says.
@@ -103,4 +101,4 @@ class GradientGuard {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

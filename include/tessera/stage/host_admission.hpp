@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// One feature's bags, made fit for use: every id is inside the table, and coefficients are in
 /// place.
@@ -212,4 +212,4 @@ class HostAdmission {
   std::vector<Owned> owned_;  // by feature of the batch
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Elements in memory of the host that a backend can write, too; zeros at first.
 template <class T, class Backend>
@@ -121,4 +121,4 @@ class IdReport<Backend, false> {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Sequences and max pooling with model-parallel input. Every rank that holds ids finds the
 /// distinct ones of each rank's samples: these are what LocalIdExchange cuts, as batches of their
@@ -227,4 +227,4 @@ class LocalDistinctRows {
   std::vector<Found> found_;            // of this rank's samples, by feature
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Looks up all that this rank serves: what travels goes to its place on the wire, what this rank's
 /// own samples need straight to `output` (see NarrowValues). `timing` counts rows.
@@ -39,4 +39,4 @@ void look_up(Step<Id, Backend>& step, MatrixView<T> output, const Backend& backe
   }
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

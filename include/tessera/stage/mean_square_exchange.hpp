@@ -17,9 +17,7 @@
 #include <tuple>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
@@ -285,4 +283,4 @@ class MeanSquareExchange {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

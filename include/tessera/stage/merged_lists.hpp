@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Merged gradients of an arena, in lists that have no row in common.
 using MergedLists = std::vector<op::MergedGradients>;
@@ -42,4 +42,4 @@ inline std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists&
   return groups;
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Stage `route` for model-parallel input: every rank already holds the global batch's ids of the
 /// features that its shards read, so no id travels. Owners cut what they need; for tables cut by
@@ -180,4 +180,4 @@ class LocalIdExchange {
   const RankLayout& routing_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

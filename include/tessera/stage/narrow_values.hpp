@@ -8,7 +8,7 @@
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/matrix.hpp>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Under OutputType: how a step's pooled vectors become 16-bit ones of the caller's, and how their
 /// gradients are read. Where each of this rank's vectors is complete when this rank has looked it
@@ -81,4 +81,4 @@ class NarrowValues {
   Buffer<float, Backend> pooled_, gradients_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -5,13 +5,13 @@
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 
-#include <fmt/core.h>
+#include <tessera/core/format.hpp>
 
 #include <cstddef>
 #include <span>
 #include <string_view>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Where the blocks of ranks begin in the buffers of an exchange: NCCL moves all of a call's blocks
 /// 16 bytes at a time if they begin at multiples of that, else one at a time; it cuts them at 128.
@@ -66,4 +66,4 @@ void all_reduce(Comm& communicator, std::span<T> values, std::string_view what) 
         fmt::format("EmbeddingCollection: {} needs a communicator with all_reduce", what));
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

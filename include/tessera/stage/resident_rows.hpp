@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The rows of some bags of one cached arena, held in slots, and the bags' ids as slots.
 template <IdType Id, class Backend>
@@ -161,4 +161,4 @@ class ResidentRows {
   std::vector<Place> places_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <IdType Id, class Backend>
 struct Step;
@@ -331,4 +331,4 @@ class IdExchange {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

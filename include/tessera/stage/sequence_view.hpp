@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The gradient of a sequence feature's vectors: SequenceView::per_id or per_row makes one.
 struct SequenceGradient {
@@ -129,4 +129,4 @@ class SequenceView {
   bool packed_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

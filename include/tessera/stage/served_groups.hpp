@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -143,4 +143,4 @@ const std::vector<op::GradientGroup<Id, G>>& gradients_of(Step<Id, Backend>& ste
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The entries of a step's updates, sorted by row from the moment that their ids are at the owners:
 /// on a stream of its own, beside lookups, exchanges and dense layers. Every `start` is followed by
@@ -112,4 +112,4 @@ class SortedAhead<Id, Backend> {
   void clear() {}
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

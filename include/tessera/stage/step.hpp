@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -311,4 +311,4 @@ struct Evaluated : MatrixView<T> {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The stages of a step, in their order. `apply` after `accumulate` counts as update.
 enum class ReportedStage : std::uint8_t {
@@ -230,4 +230,4 @@ struct StageRecord {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -14,9 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Fills a collection's StepReport, under ReportSteps. Without it, as here, nothing is there to
 /// run.
@@ -205,4 +203,4 @@ class StepReporter<true, Comm, Backend> {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

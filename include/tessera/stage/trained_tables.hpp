@@ -12,9 +12,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The tables of a collection on one rank, and how they train: rates, steps, rows that start anew.
 template <class TableStoreT, class F, class InitializersT, class Backend>
@@ -88,4 +86,4 @@ template <class WidthList, class O, class Backend, class... Policies>
 using TablesOf = typename TablesUnder<WidthList, O, Backend, CheckedPolicies<Policies...>>::type;
 
 }  // namespace detail
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -15,9 +15,7 @@
 #include <tuple>
 #include <utility>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Steps and learning rates of all training groups of a collection.
 template <class Trained, class Backend>
@@ -135,4 +133,4 @@ class TrainingSteps {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

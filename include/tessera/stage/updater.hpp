@@ -23,9 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What updates of one step go by, of each training group: its functor, and where its values are in
 /// the backend's memory, or null (op::ArenaState::now).
@@ -513,4 +511,4 @@ class Updater {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

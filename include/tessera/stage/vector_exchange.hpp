@@ -17,7 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 template <IdType Id, class Backend>
 struct Step;
@@ -184,4 +184,4 @@ class VectorExchange {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -17,9 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Gradients of per-id weights: owners work out the dot product of each id's row with its bag's
 /// gradient, before the update changes the rows; one float per id and column part goes back to the
@@ -254,4 +252,4 @@ class WeightGradientStage {
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

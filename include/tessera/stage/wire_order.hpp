@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Rows of one part of a slot, which lie on the wire one after another.
 struct Piece {
@@ -174,4 +174,4 @@ class WireOrder {
   std::vector<std::size_t> next_;         // by rank: of list_sums
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Owns the weights and the optimizer state of rectangles of one width, one after another. Which
 /// optimizer's, and the type of the elements, is known to whoever asks. Move-only.
@@ -91,4 +91,4 @@ class Arena {
   std::vector<Buffer<std::byte, Backend>> states_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Owns memory of a backend for trivially copyable elements. Move-only. Growing discards the
 /// contents, so that a buffer that is reused every step allocates only until it has seen its
@@ -92,4 +92,4 @@ class Buffer {
   Tier tier_ = Tier::device;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// What caches of tables have done so far.
 struct CacheCounters {
@@ -30,4 +30,4 @@ struct CacheCounters {
   }
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

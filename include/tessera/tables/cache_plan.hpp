@@ -19,7 +19,7 @@
 #include <system_error>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Of the cache of an arena, for errors.
 inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
@@ -86,4 +86,4 @@ void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, cons
   }
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// In place of a backend, for shards in memory of the host that it does not reach.
 struct HostMemory {
@@ -64,4 +64,4 @@ void move_piece(const Backend& backend, const Matrix& shard, MatrixView<float> p
   });
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Element types of tables by training group; T: of groups that name none.
 template <class Trained, Element T>
@@ -61,4 +61,4 @@ class GroupElements {
                                          MatrixView<float>, AnyMatrix>;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Uniform in [-1/sqrt(rows), 1/sqrt(rows)): DLRM's (Naumov et al. 2019), and the default.
 struct UniformByRows {
@@ -48,4 +48,4 @@ struct Constant {
 static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<Normal> &&
               Initializer<Constant>);
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

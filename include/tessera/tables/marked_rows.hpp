@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// RowMarks of one collection: a bit for each row of its arenas. It is one of `all`, whose bits
 /// updates set, as long as it lives.
@@ -80,4 +80,4 @@ class MarkedRows final : public RowMarks {
   std::vector<Buffer<std::uint32_t, Backend>> words_;  ///< by arena
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

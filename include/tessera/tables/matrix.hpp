@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 class Host;
 
@@ -111,4 +111,4 @@ MatrixView<T> make_matrix(const Backend& backend, Buffer<T, Backend>& buffer, st
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The number of characters to insert, remove or replace that turn one text into the other.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -40,4 +40,4 @@ inline std::string nearest_names(std::string_view name, std::vector<std::string_
   return text.empty() ? "none" : text;
 }
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

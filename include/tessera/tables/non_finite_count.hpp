@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// How many elements were NaN or infinite, in the backend's memory: the host waits when it asks,
 /// not when they are counted.
@@ -43,4 +43,4 @@ class NonFiniteCount {
   std::uint64_t counted_by_host_ = 0;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// One column part of a slot: where it is stored on its rank, and which output columns it fills.
 struct SlotPart {
@@ -331,4 +331,4 @@ class RankLayout {
   std::vector<int> local_features_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The rows of an arena where they stay: in the host's memory, or in files; and in a smaller arena,
 /// the slots, those that batches in flight work with: weights and optimizer state together. A row
@@ -485,4 +485,4 @@ class RowCache {
   std::string name_;
 };
 
-}  // namespace tessera::detail
+}}}  // namespace tessera::v0::detail

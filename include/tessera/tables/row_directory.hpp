@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which rows are in which slots of a cache, and which slot is to be given up next. Holds no rows
 /// and moves none. A slot is pinned while a batch in flight reads or updates it; the rows of the
@@ -283,4 +283,4 @@ class RowDirectory {
   std::uint64_t batch_ = 1;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A row on disk: weights, padded to a multiple of 4 bytes, then optimizer states, those of
 /// elements first.
@@ -196,4 +196,4 @@ class RowFiles {
   std::vector<FileTransfer> moves_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

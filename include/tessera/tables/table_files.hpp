@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Where the rows of tables OnFile lie, and how many are in memory.
 struct TableFiles {
@@ -17,4 +17,4 @@ struct TableFiles {
   int queue_depth = 64;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

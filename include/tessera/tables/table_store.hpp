@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
 /// access by table name.
@@ -526,4 +526,4 @@ class TableStore {
   std::vector<std::shared_ptr<Cache>> caches_;   // by arena; null: all rows are in it
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

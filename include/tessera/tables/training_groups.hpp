@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 namespace detail {
 
@@ -284,4 +284,4 @@ concept OptimizerOrGroups = Optimizer<T> || requires(const T& t) {
   t.groups;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

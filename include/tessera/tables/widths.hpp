@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Row widths for which kernels are compiled; any other width is served by the kernels for widths
 /// known at run time.
@@ -60,4 +60,4 @@ struct WidthsOf<PlanT, std::index_sequence<I...>> {
 };
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

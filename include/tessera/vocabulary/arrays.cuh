@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::gpu {
+namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Room for `count` elements; what was there is lost if that needs new memory.
 template <class T>
@@ -34,4 +34,4 @@ std::vector<T> download(const Cuda& backend, const Buffer<T, Cuda>& buffer, std:
   return values;
 }
 
-}  // namespace tessera::inline v0::gpu
+}}}  // namespace tessera::v0::gpu

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open
 /// addressing with linear probing, at most half full; a slot is 24 bytes. What it answers depends
@@ -245,4 +245,4 @@ class VocabularyBlock {
   std::vector<std::size_t> newcomers_, victims_;
 };
 
-}  // namespace tessera::inline v0::detail
+}}}  // namespace tessera::v0::detail

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 // Keys are entries 0, 1, 2, ...; a hash table of entry numbers finds them (open addressing, linear
 // probing, at most half full). Threads race for places in that table and for the numbers of new
@@ -427,4 +427,4 @@ __global__ void vocabulary_index(const VocabularyState s, const std::uint32_t en
     s.owners[s.infos[s.blocks[e]].first_row + static_cast<std::uint32_t>(s.rows[e])] = e;
 }
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

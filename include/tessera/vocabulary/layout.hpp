@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Whose row a key gets that comes when all rows are taken.
 enum class Eviction : std::uint8_t {
@@ -272,4 +272,4 @@ void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
 
 }  // namespace detail
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

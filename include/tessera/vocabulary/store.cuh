@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0::gpu::detail {
+namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 /// One rank's blocks of a vocabulary: what VocabularyBlock (vocabulary/block.hpp) does for
 /// one, in device memory for all at once. The host keeps what is known of a block as a whole, and
@@ -470,4 +470,4 @@ class VocabularyStore {
   Buffer<ReusedRow, Cuda> reused_;
 };
 
-}  // namespace tessera::inline v0::gpu::detail
+}}}}  // namespace tessera::v0::gpu::detail

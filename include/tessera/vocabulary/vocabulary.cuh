@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Vocabulary (vocabulary/vocabulary.hpp) in device memory: the same calls, the same rows and the
 /// same records, bit for bit. Keys, offsets and rows of a batch are in device memory.
@@ -244,4 +244,4 @@ class Vocabulary<Comm, Cuda> {
   std::vector<ReusedRow> own_reused_, reused_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera::inline v0 {
+namespace tessera { inline namespace v0 {
 
 /// Maps raw 64-bit keys to rows of tables while it sees them, consistently over ranks. One object
 /// per rank; every rank makes the same calls in the same order.
@@ -353,4 +353,4 @@ class Vocabulary<Comm, Host> {
   std::vector<ReusedRow> own_reused_, reused_;
 };
 
-}  // namespace tessera::inline v0
+}}  // namespace tessera::v0
