@@ -73,13 +73,16 @@ struct Kernel<UpdateParameters<O>, Host> {
     V weight, gradient, state[std::max(1, O::element_states)];
     std::memcpy(&weight, p.values + i, sizeof(V));
     std::memcpy(&gradient, p.gradients + i, sizeof(V));
-    for (int s = 0; s < O::element_states; ++s)
-      std::memcpy(&state[s], p.states + s * p.count + i, sizeof(V));
+    // if constexpr: g++ 12 at -O0 warns of the loop over no states.
+    if constexpr (O::element_states > 0)
+      for (int s = 0; s < O::element_states; ++s)
+        std::memcpy(&state[s], p.states + s * p.count + i, sizeof(V));
     gradient = multiply_add(p.weight_decay, weight, gradient);
     weight = p.step.element(weight, gradient, state, row);
     std::memcpy(p.values + i, &weight, sizeof(V));
-    for (int s = 0; s < O::element_states; ++s)
-      std::memcpy(p.states + s * p.count + i, &state[s], sizeof(V));
+    if constexpr (O::element_states > 0)
+      for (int s = 0; s < O::element_states; ++s)
+        std::memcpy(p.states + s * p.count + i, &state[s], sizeof(V));
   }
 };
 
