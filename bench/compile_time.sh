@@ -7,6 +7,7 @@
 # machine; of collections, of including the umbrella alone. What goes beyond is marked.
 #   bash bench/compile_time.sh [COMPILER] [HEADER...]      default: g++; every .hpp, or of nvcc every .cuh
 #   bash bench/compile_time.sh --instantiations            what collections cost, by g++ -O2 and, where it is installed, by nvcc
+#   bash bench/compile_time.sh --plans [COMPILER...]       what plans cost beside their number of shards; default: g++ and clang++
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -67,6 +68,38 @@ if [ "${1:-}" = --instantiations ]; then
   nvcc+=('-std=c++20' -O2 -Xcompiler -fopenmp -I include -DFMT_HEADER_ONLY '-gencode=arch=compute_90,code=sm_90')
   instantiations 'nvcc, sm_90' 3 Cuda cu tessera/tessera.cuh "${nvcc[@]}"
   instantiations 'nvcc, sm_80 and sm_90' 3 Cuda cu tessera/tessera.cuh "${nvcc[@]}" -gencode=arch=compute_80,code=sm_80
+  exit
+fi
+# plan COMPILER TABLES COLUMNS EXPRESSION: processor time of a plan of so many tables (or columns of one), by a syntax check.
+plan() {
+  local seconds TIMEFORMAT='%U %S'
+  {
+    printf '#include <tessera/tessera.hpp>\nusing namespace tessera;\n'
+    printf 'constexpr auto names = [] { std::array<std::array<char, 4>, %d> n{}; for (int i = 0; i < %d; ++i)\n' "$2" "$2"
+    printf "  n[i] = {'t', char('0' + i / 100), char('0' + i / 10 %% 10), char('0' + i %% 10)}; return n; }();\n"
+    printf 'constexpr auto specs = [] { std::array<TableSpec, %d> s{}; for (int i = 0; i < %d; ++i)\n' "$2" "$2"
+    printf '  s[i] = {.name = std::string_view(names[i].data(), 4), .rows = 1000 + i, .width = %d}; return s; }();\n' "$3"
+    printf 'static_assert(%s);\n' "$4"
+  } >"$work/plan.cpp"
+  { time "$1" -std=c++20 -fsyntax-only -fopenmp -I include "$work/plan.cpp" 2>"$work/errors"; } 2>"$work/time" || { head -n 5 "$work/errors" >&2; seconds=fails; }
+  [ -n "${seconds:-}" ] || seconds=$(awk '{ print $1 + $2 }' "$work/time")
+  printf '%-10s %-70s %8s\n' "$1" "${4//Tables<specs>/$2 tables}" "$seconds"
+}
+
+if [ "${1:-}" = --plans ]; then
+  shift
+  printf '%-10s %-70s %8s\n' compiler 'a plan that is checked' seconds
+  for compiler in "${@:-g++ clang++}"; do
+    for compiler in $compiler; do
+      plan "$compiler" 1 8 'sizeof(TableSpec) > 0'
+      for parts in 64 256 1024; do plan "$compiler" 1 1024 "Plan<ColumnWise<$parts, Tables<specs>>>::table_count == 1"; done
+      plan "$compiler" 1 257 'Plan<Grid<257, Tables<specs>>>::table_count == 1'
+      for tables in 40 300 600 1000; do
+        plan "$compiler" $tables 16 "Plan<TableWise<Tables<specs>>>::table_count == $tables"
+        plan "$compiler" $tables 16 'Plan<RowWise<Tables<specs>>>::layout({8}).fault.ok()'
+      done
+    done
+  done
   exit
 fi
 compiler=${1:-g++}

@@ -3,6 +3,7 @@
 #include <gpu/need_gpu.hpp>
 
 #include <gpu/collection_cases.hpp>
+#include <sharding/large_plans.hpp>
 
 // What the emulator cannot run.
 

@@ -4,6 +4,8 @@
 
 #include <tessera/laws/sharding_policy_laws.hpp>
 
+#include <sharding/large_plans.hpp>
+
 #include <doctest/doctest.h>
 
 #include <array>
@@ -295,6 +297,50 @@ TEST_CASE("layouts made by hand are checked") {
   CHECK(describe(
             make_layout({1}, {{"a", 1, 1}}, {{"f", "a"}, {"f", "a"}}, {{0, {0, 1, 0, 1}, 0}}).fault)
             .find("listed twice") != std::string::npos);
+}
+
+TEST_CASE("random rectangles: gaps and overlaps are those of a count of cells") {
+  std::mt19937 draw(7);
+  const auto below = [&](int n) { return static_cast<int>(draw() % static_cast<unsigned>(n)); };
+  std::map<PlanFault::Kind, int> seen;
+  for (int round = 0; round < 4000; ++round) {
+    const int rows = 1 + below(6), width = 1 + below(6);
+    Layout layout{.topology = {1}, .tables = {{.name = "t", .rows = rows, .width = width}}};
+    // A table cut at random, until it is in up to eight pieces; one may be moved, one be doubled.
+    std::vector<Rectangle> pieces{{0, rows, 0, width}};
+    for (int cut = below(8); cut > 0; --cut) {
+      Rectangle& r = pieces[static_cast<std::size_t>(below(static_cast<int>(pieces.size())))];
+      Rectangle rest = r;
+      if (below(2) == 0)
+        r.row_end = rest.row_begin = r.row_begin + below(static_cast<int>(r.rows()) + 1);
+      else
+        r.column_end = rest.column_begin = r.column_begin + below(r.width() + 1);
+      pieces.push_back(rest);
+    }
+    if (below(3) == 0) {
+      Rectangle& r = pieces[static_cast<std::size_t>(below(static_cast<int>(pieces.size())))];
+      r.row_begin = below(static_cast<int>(r.row_end) + 1);
+      r.column_end = r.column_begin + below(width - r.column_begin + 1);
+    }
+    std::shuffle(pieces.begin(), pieces.end(), draw);
+    std::vector<int> holders(static_cast<std::size_t>(rows * width));
+    std::int64_t covered = 0;
+    for (const Rectangle& r : pieces) {
+      layout.shards.push_back({0, r, 0});
+      covered += r.elements();
+      for (std::int64_t row = r.row_begin; row < r.row_end; ++row)
+        for (int column = r.column_begin; column < r.column_end; ++column)
+          ++holders[static_cast<std::size_t>(row * width + column)];
+    }
+    PlanFault::Kind expected =
+        covered == rows * width ? PlanFault::Kind::none : PlanFault::Kind::gap;
+    for (const int n : holders)
+      if (n > 1) expected = PlanFault::Kind::overlap;
+    CHECK(check_cover(layout).kind == expected);
+    ++seen[expected];
+  }
+  for (const auto kind : {PlanFault::Kind::none, PlanFault::Kind::gap, PlanFault::Kind::overlap})
+    CHECK(seen[kind] > 100);
 }
 
 TEST_CASE("memory: the fault names the table, what is needed and what is there") {

@@ -27,7 +27,8 @@ class Placement {
   constexpr Placement(Layout& layout, const std::vector<PlacementRequest>& requests)
       : layout_(layout),
         requests_(requests),
-        load_(static_cast<std::size_t>(layout.topology.ranks), 0.0) {
+        load_(static_cast<std::size_t>(layout.topology.ranks), 0.0),
+        marks_(static_cast<std::size_t>(layout.topology.ranks), 0) {
     measure();
     place_fixed();
     place_units();
@@ -79,21 +80,25 @@ class Placement {
   }
 
   constexpr void place_units() {
-    std::vector<Unit> units;
+    int most = -1;
+    for (const PlacementRequest& request : requests_) most = std::max(most, request.unit);
     std::vector<int> unit_of;  // by PlacementRequest::unit
+    unit_of.resize(static_cast<std::size_t>(most + 1), -1);
+    std::vector<Unit> units;
+    units.reserve(unit_of.size());
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       const Place::Kind kind = requests_[i].request.place.kind;
       if (kind != Place::Kind::any && kind != Place::Kind::node_member) continue;
-      const std::size_t key = static_cast<std::size_t>(requests_[i].unit);
-      if (unit_of.size() <= key) unit_of.resize(key + 1, -1);
-      if (unit_of[key] < 0) {
-        unit_of[key] = static_cast<int>(units.size());
+      int& at = unit_of[static_cast<std::size_t>(requests_[i].unit)];
+      if (at < 0) {
+        at = static_cast<int>(units.size());
         units.emplace_back();
       }
-      units[unit_of[key]].load += load_of(requests_[i]);
-      units[unit_of[key]].members.push_back(i);
+      units[at].load += load_of(requests_[i]);
+      units[at].members.push_back(i);
     }
     std::vector<std::size_t> order;
+    order.reserve(units.size());
     for (std::size_t i = 0; i < units.size(); ++i) order.push_back(i);
     std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return units[a].load != units[b].load ? units[a].load > units[b].load : a < b;
@@ -105,20 +110,23 @@ class Placement {
     }
   }
 
-  /// Whether one of `count` ranks from `first_rank` on already holds a part of the table.
-  constexpr bool holds_part_of(int table, int first_rank, int count) const {
+  /// Marks the ranks that hold a part of the table, for `holds_part`.
+  constexpr void mark_holders(int table) {
+    ++mark_;
     for (std::size_t i = first_request_[table]; i < first_request_[table + 1]; ++i)
-      if (layout_.shards[i].rank >= first_rank && layout_.shards[i].rank < first_rank + count)
-        return true;
-    return false;
+      if (const int rank = layout_.shards[i].rank; rank >= 0 && rank < layout_.topology.ranks)
+        marks_[static_cast<std::size_t>(rank)] = mark_;
+  }
+  constexpr bool holds_part(int rank) const {
+    return marks_[static_cast<std::size_t>(rank)] == mark_;
   }
 
   constexpr void place_on_rank(const Unit& unit) {
-    const int table = requests_[unit.members.front()].table;
+    mark_holders(requests_[unit.members.front()].table);
     int best = 0;
     bool best_shares = true;
     for (int rank = 0; rank < layout_.topology.ranks; ++rank) {
-      const bool shares = holds_part_of(table, rank, 1);
+      const bool shares = holds_part(rank);
       if (rank == 0 || (best_shares && !shares) ||
           (best_shares == shares && load_[rank] < load_[best])) {
         best = rank;
@@ -132,6 +140,7 @@ class Placement {
     const Topology& topology = layout_.topology;
     const int size = topology.node_size();
     const int table = requests_[unit.members.front()].table;
+    mark_holders(table);
     int most = 0;
     for (const std::size_t member : unit.members)
       most = std::max(most, requests_[member].request.place.index);
@@ -141,9 +150,11 @@ class Placement {
     for (int node = 0; node < topology.nodes(); ++node) {
       if (node * size + most >= topology.ranks || most >= size) continue;
       double load = 0;
-      for (int member = 0; member < size && node * size + member < topology.ranks; ++member)
-        load += load_[node * size + member];
-      const bool shares = holds_part_of(table, node * size, size);
+      bool shares = false;
+      for (int rank = node * size; rank < std::min((node + 1) * size, topology.ranks); ++rank) {
+        load += load_[static_cast<std::size_t>(rank)];
+        shares = shares || holds_part(rank);
+      }
       if (best < 0 || (best_shares && !shares) || (best_shares == shares && load < best_load)) {
         best = node;
         best_load = load;
@@ -161,7 +172,9 @@ class Placement {
 
   Layout& layout_;
   const std::vector<PlacementRequest>& requests_;
-  std::vector<double> load_;                // of each rank
+  std::vector<double> load_;  // of each rank
+  std::vector<int> marks_;    // of each rank: the last mark_ that it got
+  int mark_ = 0;
   std::vector<double> lookups_;             // of each table
   std::vector<std::size_t> first_request_;  // of each table, and the end
   double total_bytes_ = 0;

@@ -78,6 +78,8 @@ struct PlanArithmetic {
     layout.tables.reserve(table_count);
     for (const TableSpec& table : tables) layout.tables.push_back(table);
     set_rows(layout, rows);
+    layout.shards.reserve(table_count);
+    requests.reserve(table_count);
     std::size_t first_table = 0;
     int units = 0;
     (add_requests<Entries>(layout, requests, first_table, units), ...);
@@ -89,14 +91,14 @@ struct PlanArithmetic {
     if (const PlanFault fault = check_ranks(topology); !fault.ok())
       return {.topology = topology, .feature_column = {0}, .fault = fault};
     Layout layout = cut(topology, rows, requests);
-    add_features(layout);
+    add_features(layout, name_fault.ok());
     if (!layout.fault.ok()) return layout;
     const Placement placement(layout, requests);
     if (layout.fault.ok()) layout.fault = check_cover(layout);
     return layout;
   }
 
-  static constexpr void add_features(Layout& layout) {
+  static constexpr void add_features(Layout& layout, bool names_checked = false) {
     if constexpr (has_features) {
       [[maybe_unused]] const auto append = [&]<class E>(std::type_identity<E>) {
         if constexpr (FeatureList<E>)
@@ -104,10 +106,11 @@ struct PlanArithmetic {
       };
       (append(std::type_identity<Entries>{}), ...);
     } else {
+      layout.features.reserve(table_count);
       for (const TableSpec& table : layout.tables)
         layout.features.push_back({table.name, table.name, table.pooling});
     }
-    resolve_features(layout, !has_features);
+    resolve_features(layout, !has_features, names_checked);
   }
 
   template <class E>
@@ -195,27 +198,46 @@ struct PlanArithmetic {
 
   static constexpr PlanFault name_fault = check_names();
 
+  /// Whether `found(table, request)` holds for a rectangle. Without a Layout, and so without memory:
+  /// what the compiler asks of every plan costs it little.
+  template <class Found>
+  static constexpr bool any_request(int ranks, const Found& found) {
+    return (any_request_of<Entries>(Topology{ranks}, found) || ...);
+  }
+  template <class E, class Found>
+  static constexpr bool any_request_of(const Topology& topology, const Found& found) {
+    if constexpr (PlanEntry<E>)
+      for (TableSpec table : E::tables::specs) {
+        if (table.rows == dynamic_rows) table.rows = 4096;
+        const int count = table.rows > 0 ? static_cast<int>(E::count(table, topology)) : 0;
+        for (int i = 0; i < count; ++i)
+          if (const ShardRequest request = E::shard(table, topology, i);
+              !request.rectangle.empty() && found(table, request))
+            return true;
+      }
+    return false;
+  }
+
   static constexpr std::vector<int> shard_widths() {
-    std::vector<int> found;
+    std::vector<int> widths;
     for (const int ranks : {1, 2, 4})
-      for (const Shard& shard : cut_for_check(ranks).shards)
-        if (const int width = shard.rectangle.width();
-            std::find(found.begin(), found.end(), width) == found.end())
-          found.push_back(width);
-    std::sort(found.begin(), found.end());
-    return found;
+      any_request(ranks, [&](const TableSpec&, const ShardRequest& request) {
+        const int width = request.rectangle.width();
+        if (std::find(widths.begin(), widths.end(), width) == widths.end()) widths.push_back(width);
+        return false;
+      });
+    std::sort(widths.begin(), widths.end());
+    return widths;
   }
   static constexpr bool replicates() {
-    for (const Shard& shard : cut_for_check(2).shards)
-      if (shard.rank == every_rank) return true;
-    return false;
+    return any_request(2, [](const TableSpec&, const ShardRequest& request) {
+      return request.place.kind == Place::Kind::every;
+    });
   }
   static constexpr bool exchanges() {
-    const Layout layout = cut_for_check(2);
-    for (const Shard& shard : layout.shards)
-      if (shard.rank != every_rank || shard.rectangle.rows() != layout.tables[shard.table].rows)
-        return true;
-    return false;
+    return any_request(2, [](const TableSpec& table, const ShardRequest& request) {
+      return request.place.kind != Place::Kind::every || request.rectangle.rows() != table.rows;
+    });
   }
   static constexpr std::size_t width_count() { return shard_widths().size(); }
 
