@@ -27,6 +27,16 @@ struct CutsOnThree {
   }
 };
 template <class... Sources>
+struct NotHalvesOnThree {
+  using tables = TableList<Sources...>;
+  static constexpr int column_parts = 2;
+  static constexpr int count(const TableSpec&, const Topology&) { return 2; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const std::int32_t first = topology.ranks == 3 ? 1 : table.width / 2;
+    return {{0, table.rows, i * first, i == 0 ? first : table.width}, {}};
+  }
+};
+template <class... Sources>
 struct CopiesOnThree {
   using tables = TableList<Sources...>;
   static constexpr bool whole_rows = true;
@@ -88,12 +98,19 @@ TEST_CASE("tables for which there is no memory") {
 }
 
 TEST_CASE(
-    "a policy that says whole_rows and cuts columns on three ranks, or copies tables on three "
-    "ranks alone") {
+    "a policy that says whole_rows or column_parts and cuts other columns on three ranks, or "
+    "copies "
+    "tables on three ranks alone") {
   check_message([] { on_ranks<CutsOnThree<Table<"t", 10, 4>>>(3); },
-                "table 't' is cut into columns by a policy that says whole_rows");
-  check_message([] { on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(3); },
-                "a policy with whole_rows copies table 't' on 3 ranks, but not on two");
+                "table 't' has a shard of 2 columns, which its policy's whole_rows or column_parts "
+                "rules out");
+  check_message([] { on_ranks<NotHalvesOnThree<Table<"t", 10, 4>>>(3); },
+                "table 't' has a shard of 1 columns, which its policy's whole_rows or column_parts "
+                "rules out");
+  on_ranks<NotHalvesOnThree<Table<"t", 10, 4>>>(2);
+  check_message(
+      [] { on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(3); },
+      "a policy with whole_rows or column_parts copies table 't' on 3 ranks, but not on two");
   on_ranks<CutsOnThree<Table<"t", 10, 4>>>(2);
   on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(4);
 }

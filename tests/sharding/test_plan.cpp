@@ -62,6 +62,8 @@ static_assert(explain_sharding_policy<HotRowsEverywhere<>>());
 // A plan cuts no columns if all its policies say so.
 static_assert(Plan<RowWise<Query>, Replicated<User>, TableWise<Genres>,
                    RowWise<Shares<1, 2>, Country>>::whole_rows);
+static_assert(Small::known_widths && !Plan<HotRowsEverywhere<Query>>::known_widths);
+static_assert(Small::table_widths == std::array{16, 32, 64});
 static_assert(!Small::whole_rows && !Plan<TableWise<Genres>, HotRowsEverywhere<Query>>::whole_rows);
 
 // Local classes have no static members.
@@ -73,6 +75,14 @@ struct NotWhole {
   static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int i) {
     const std::int32_t half = count(t, p) == 1 ? t.width : t.width / 2;
     return {{0, t.rows, i * half, i == 0 ? half : t.width}, {}};
+  }
+};
+struct NotHalves {
+  static constexpr int column_parts = 2;
+  static constexpr int count(const TableSpec&, const Topology&) { return 2; }
+  static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int i) {
+    const std::int32_t first = p.ranks == 3 ? 1 : t.width / 2;
+    return {{0, t.rows, i * first, i == 0 ? first : t.width}, {}};
   }
 };
 struct CopiesOnFive {
@@ -126,10 +136,14 @@ TEST_CASE("the laws find a policy that breaks them") {
   CHECK(laws::sharding_policy_laws<LosesARow>().size() == 4);
   CHECK(laws::sharding_policy_laws<LosesARow>().back() == "... and 897 more like the last");
   CHECK(joined(laws::sharding_policy_laws<TwiceTheSame>()).find("overlap") != std::string::npos);
-  CHECK(joined(laws::sharding_policy_laws<NotWhole>()).find("whole: columns of 1 x 2 are cut") !=
+  CHECK(joined(laws::sharding_policy_laws<NotWhole>())
+            .find("columns: 1 of 1 x 2 are in one rectangle; the policy tells of 1") !=
+        std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<NotHalves>(2))
+            .find("columns: 1 of 1 x 4 are in one rectangle; the policy tells of 2") !=
         std::string::npos);
   CHECK(joined(laws::sharding_policy_laws<CopiesOnFive>())
-            .find("whole: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
+            .find("columns: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
   CHECK(joined(laws::sharding_policy_laws<WrongRank>()).find("there are 1 ranks") !=
         std::string::npos);
 }

@@ -22,6 +22,14 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
   return false;
 }
 
+/// How many parts side by side the policy says that it cuts; 0: it says nothing.
+template <class P>
+constexpr int parts_told() {
+  if constexpr (requires { P::column_parts; }) return P::column_parts;
+  if constexpr (requires { P::whole_rows; }) return P::whole_rows ? 1 : 0;
+  return 0;
+}
+
 }  // namespace detail
 
 /// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs
@@ -29,7 +37,7 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
 ///   placeable  every request for a place can be met
-///   whole      where it says whole_rows, no rectangle is narrower than the table, and there are copies on any number of ranks or on none
+///   columns    if it says whole_rows or column_parts, rectangles are as wide as that says, and there are copies on any number of ranks or on none
 template <class P>
 std::vector<std::string> sharding_policy_laws(int columns = 1) {
   static_assert(explain_sharding_policy<P>());
@@ -54,16 +62,18 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
             requests.push_back({0, request, unit});
             layout.shards.push_back({0, request.rectangle, unplaced_rank});
           }
-          if constexpr (requires { P::whole_rows; })
-            if (P::whole_rows) {
-              for (const PlacementRequest& r : requests)
-                faults.expect(r.request.rectangle.width() == width,
-                              "whole: columns of {} x {} are cut", rows, width);
-              faults.expect(detail::copies_rows<P>(table, topology) ==
-                                detail::copies_rows<P>(table, Topology{2}),
-                            "whole: {} x {} has copies on {} or on two ranks, not on both", rows,
-                            width, ranks);
-            }
+          if constexpr (detail::parts_told<P>() > 0) {
+            for (const PlacementRequest& r : requests)
+              faults.expect(r.request.rectangle.width() * detail::parts_told<P>() == width,
+                            "columns: {} of {} x {} are in one rectangle; the policy tells of {} "
+                            "parts (whole_rows or column_parts)",
+                            r.request.rectangle.width(), rows, width, detail::parts_told<P>());
+            faults.expect(detail::copies_rows<P>(table, topology) ==
+                              detail::copies_rows<P>(table, Topology{2}),
+                          "columns: {} x {} has copies on {} or on two ranks, not on both, against "
+                          "whole_rows or column_parts",
+                          rows, width, ranks);
+          }
           const Placement placement(layout, requests);
           const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
           faults.expect(fault.ok(), "{} x {} on {} ranks, {} per node: {}", rows, width, ranks,

@@ -239,7 +239,14 @@ struct PlanArithmetic {
       return request.place.kind != Place::Kind::every || request.rectangle.rows() != table.rows;
     });
   }
-  static constexpr std::size_t width_count() { return shard_widths().size(); }
+  static constexpr std::vector<int> row_widths() {
+    std::vector<int> widths;
+    for (const TableSpec& table : tables)
+      if (std::find(widths.begin(), widths.end(), table.width) == widths.end())
+        widths.push_back(table.width);
+    std::sort(widths.begin(), widths.end());
+    return widths;
+  }
 
   template <class E>
   static constexpr bool keeps_rows_whole() {
@@ -248,7 +255,21 @@ struct PlanArithmetic {
     else
       return FeatureList<E>;
   }
+  template <class E>
+  static constexpr bool tells_widths() {
+    return keeps_rows_whole<E>() || requires { E::column_parts; };
+  }
 };
+
+/// What `widths()` returns, as an array.
+template <auto Found>
+constexpr auto array_of() {
+  constexpr std::size_t size = Found().size();
+  std::array<int, size> result{};
+  const std::vector<int> found = Found();
+  std::copy(found.begin(), found.end(), result.begin());
+  return result;
+}
 
 }  // namespace detail
 
@@ -296,15 +317,16 @@ class Plan {
     return Arithmetic::layout(topology, rows);
   }
 
+  /// Whether every policy says which columns it cuts, by whole_rows or column_parts: `widths` are all
+  /// that there are.
+  static constexpr bool known_widths = (Arithmetic::template tells_widths<Entries>() && ...);
+
   /// Distinct shard widths, seen at 1, 2 and 4 ranks, in ascending order. Kernels are instantiated
   /// for these; any other width that a policy may produce is served by the kernels for widths known
-  /// at run time.
-  static constexpr auto widths = [] {
-    std::array<int, Arithmetic::width_count()> result{};
-    const std::vector<int> found = Arithmetic::shard_widths();
-    std::copy(found.begin(), found.end(), result.begin());
-    return result;
-  }();
+  /// at run time, which a plan of known_widths does not compile.
+  static constexpr auto widths = detail::array_of<Arithmetic::shard_widths>();
+  /// Distinct widths of the tables.
+  static constexpr auto table_widths = detail::array_of<Arithmetic::row_widths>();
 };
 
 /// Bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of tables that

@@ -248,7 +248,7 @@ class Accumulator {
     const int width = store_.arenas()[a].width();
     const Room room(backend_, into, width);
     op::MergedGradients merged;
-    Store::with_width(width, [&]<int Width>(std::integral_constant<int, Width>) {
+    Store::widths::dispatch(width, [&]<int Width>(std::integral_constant<int, Width>) {
       op::run<op::Merge<Id, Width>>(backend_, {store_.routing().arenas()[a].rows, width, groups,
                                                &merged, false, &room, so_far});
     });

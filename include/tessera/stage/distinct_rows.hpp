@@ -255,9 +255,10 @@ class DistinctRows {
       }
       const op::LookupGroup<std::int32_t> groups[] = {
           {feature.indices, output.data + feature.column, output.stride}};
-      Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        op::run<op::Lookup<float, std::int32_t, Width>>(backend, {rows, feature.width, groups});
-      });
+      Store::widths::dispatch_whole(
+          feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
+            op::run<op::Lookup<float, std::int32_t, Width>>(backend, {rows, feature.width, groups});
+          });
     }
   }
 
@@ -501,10 +502,11 @@ class DistinctRows {
     op::MergedGradients merged{
         0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.rows())).data(),
         gradients_.data() + feature.first};
-    Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<std::int32_t, Width>>(
-          backend, {feature.rows(), feature.width, groups, &merged, true});
-    });
+    Store::widths::dispatch_whole(
+        feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
+          op::run<op::Merge<std::int32_t, Width>>(
+              backend, {feature.rows(), feature.width, groups, &merged, true});
+        });
   }
 
   const Layout* layout_ = nullptr;

@@ -232,9 +232,10 @@ class Updater {
   void with_trained(std::size_t a, F&& f) const {
     Store::with_group(routing_.arenas()[a].group, [&](auto group) {
       if constexpr (Groups::trains[static_cast<std::size_t>(group())])
-        Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-          f.template operator()<group(), Width>();
-        });
+        Store::widths::dispatch(arenas_[a].width(),
+                                [&]<int Width>(std::integral_constant<int, Width>) {
+                                  f.template operator()<group(), Width>();
+                                });
     });
   }
 
@@ -363,7 +364,7 @@ class Updater {
             .data()};
     // room that is left over travels, too
     if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
-    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+    Store::widths::dispatch(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       op::run<op::Merge<Id, Width, G>>(
           backend_, {routing_.arenas()[a].rows, arenas_[a].width(), groups, &merged, padded});
     });

@@ -208,7 +208,7 @@ class WeightGradientStage {
       const op::Bags<std::int32_t>& bags = step.distinct.indices(f);
       const MatrixView<float> rows = step.distinct.rows(f);
       requester_dots_.resize(backend_, static_cast<std::size_t>(bags.entry_bound));
-      Store::with_width(
+      Store::widths::dispatch_whole(
           static_cast<int>(rows.columns), [&]<int Width>(std::integral_constant<int, Width>) {
             using Op = op::WeightGradients<float, std::int32_t, Width>;
             const std::vector<typename Op::Group> groups{

@@ -40,6 +40,7 @@ namespace tessera { inline namespace v0 {
 template <class WidthList, Element T, OptimizerOrGroups Trained, class Backend>
 class TableStore {
  public:
+  using widths = WidthList;
   using element = T;
   using training = Trained;
   using Groups = detail::GroupsOf<Trained>;
@@ -133,15 +134,11 @@ class TableStore {
     return state;
   }
 
-  template <class F>
-  static void with_width(int width, F&& f) {
-    WidthList::dispatch(width, f);
-  }
   /// f.operator()<Width>(its weights) for an arena.
   template <class F>
   void with_weights(std::size_t a, F&& f) const {
     Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
-      with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+      WidthList::dispatch(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
         f.template operator()<Width>(arenas_[a].template weights<E>());
       });
     });
@@ -385,12 +382,15 @@ class TableStore {
     if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
     for (const Shard& shard : layout.shards) {
       const TableSpec& table = layout.tables[shard.table];
-      require(
-          cuts_columns || shard.rectangle.width() == table.width,
-          "EmbeddingCollection: table '{}' is cut into columns by a policy that says whole_rows",
-          table.name);
+      require((cuts_columns || shard.rectangle.width() == table.width) &&
+                  WidthList::has(shard.rectangle.width()),
+              "EmbeddingCollection: table '{}' has a shard of {} columns, which its policy's "
+              "whole_rows "
+              "or column_parts rules out",
+              table.name, shard.rectangle.width());
       require(copies || shard.rank != every_rank || layout.ranks() == 1,
-              "EmbeddingCollection: a policy with whole_rows copies table '{}' on {} ranks, but "
+              "EmbeddingCollection: a policy with whole_rows or column_parts copies table '{}' on "
+              "{} ranks, but "
               "not on two",
               table.name, layout.ranks());
     }

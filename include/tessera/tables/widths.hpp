@@ -10,6 +10,19 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
+/// Calls `f` with the width as a constant if it is one of W. Returns whether it is.
+template <int... W>
+struct WidthList {
+  template <class F>
+  static bool dispatch(int width, F&& f) {
+    return ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
+  }
+};
+
+}  // namespace detail
+
 /// Row widths for which kernels are compiled; any other width is served by the kernels for widths
 /// known at run time.
 ///
@@ -19,11 +32,17 @@ struct Widths {
   /// Whether layouts may have copies on every rank, cut columns, and features whose rows come as
   /// they are (sequences, max pooling): the code for them is compiled.
   static constexpr bool copies = true, cuts_columns = true, keeps_rows = true;
-  /// Calls `f` with the width as a constant where it is one of these, else with op::dynamic_width.
+  static constexpr bool has(int) { return true; }
+  /// Calls `f` with the width of a shard, or of a table's whole rows, as a constant if it is one of
+  /// these, else with op::dynamic_width.
   template <class F>
   static void dispatch(int width, F&& f) {
-    const bool known = ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
-    if (!known) f(std::integral_constant<int, op::dynamic_width>{});
+    if (!detail::WidthList<W...>::dispatch(width, f))
+      f(std::integral_constant<int, op::dynamic_width>{});
+  }
+  template <class F>
+  static void dispatch_whole(int width, F&& f) {
+    dispatch(width, f);
   }
 };
 
@@ -35,28 +54,45 @@ struct PooledRows : Widths<W...> {
   static constexpr bool keeps_rows = false;
 };
 
-/// The widths of a plan that cuts no columns: there are no others.
-template <bool Copies, bool KeepsRows, int... W>
-struct WholeRows {
-  static constexpr bool copies = Copies, cuts_columns = false, keeps_rows = KeepsRows;
+/// The widths of a plan whose policies tell all of them, of shards and of tables.
+template <class Shards, class Tables, bool Copies, bool CutsColumns, bool KeepsRows>
+struct KnownWidths {
+  static constexpr bool copies = Copies, cuts_columns = CutsColumns, keeps_rows = KeepsRows;
+  static bool has(int width) {
+    return Shards::dispatch(width, [](auto) {});
+  }
   template <class F>
   static void dispatch(int width, F&& f) {
-    static_cast<void>(((W == width && (f(std::integral_constant<int, W>{}), true)) || ...));
+    Shards::dispatch(width, f);
+  }
+  template <class F>
+  static void dispatch_whole(int width, F&& f) {
+    Tables::dispatch(width, f);
   }
 };
 
-/// The widths of a plan's shards as a list.
-template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
-struct WidthsOf;
-template <class PlanT, std::size_t... I>
-struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = std::conditional_t<PlanT::keeps_rows, Widths<PlanT::widths[I]...>,
-                                  PooledRows<PlanT::widths[I]...>>;
+/// An array of widths as a list.
+template <const auto& Array, class Sequence = std::make_index_sequence<Array.size()>>
+struct ListOf;
+template <const auto& Array, std::size_t... I>
+struct ListOf<Array, std::index_sequence<I...>> {
+  using known = WidthList<Array[I]...>;
+  using any = Widths<Array[I]...>;
+  using pooled = PooledRows<Array[I]...>;
 };
-template <class PlanT, std::size_t... I>
-  requires(PlanT::whole_rows)
-struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = WholeRows<PlanT::replicates, PlanT::keeps_rows, PlanT::widths[I]...>;
+
+/// The widths of a plan's shards.
+template <class PlanT>
+struct WidthsOf {
+  using type = std::conditional_t<PlanT::keeps_rows, typename ListOf<PlanT::widths>::any,
+                                  typename ListOf<PlanT::widths>::pooled>;
+};
+template <class PlanT>
+  requires(PlanT::known_widths)
+struct WidthsOf<PlanT> {
+  using type = KnownWidths<typename ListOf<PlanT::widths>::known,
+                           typename ListOf<PlanT::table_widths>::known, PlanT::replicates,
+                           !PlanT::whole_rows, PlanT::keeps_rows>;
 };
 }  // namespace detail
 
