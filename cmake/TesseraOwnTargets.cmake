@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What this project's own tests, examples and benchmarks share. Users get none of it.
-#   tessera_own_flags       warnings as errors, this machine's instructions
+#   tessera_own_flags       warnings (errors with TESSERA_WERROR), this machine's instructions
 #   tessera_everything      tessera and every optional library that was found; the linker drops what a program does not use
 #   tessera_needs(...)      which optional library sources need
 #   tessera_buildable(...)  whether a source can be compiled here
 add_library(tessera_own_flags INTERFACE)
 target_compile_options(tessera_own_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror $<$<BOOL:${TESSERA_NATIVE}>:-march=native>>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra,-fopenmp $<$<BOOL:${TESSERA_NATIVE}>:-Xcompiler=-march=native>>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${TESSERA_WERROR}>:-Werror> $<$<BOOL:${TESSERA_NATIVE}>:-march=native>>
+  $<$<COMPILE_LANGUAGE:CUDA>:$<$<BOOL:${TESSERA_WERROR}>:-Werror=all-warnings> -Xcompiler=-Wall,-Wextra,-fopenmp $<$<BOOL:${TESSERA_NATIVE}>:-Xcompiler=-march=native>>)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False reports inside std::string's operator+ (GCC bug 105651).

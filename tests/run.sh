@@ -2,20 +2,27 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what is missing, builds, and runs every test through ctest, stage by stage. A stage that fails does not stop the others;
-# the last line sums all of them up, and the exit code is 0 only if nothing failed.
+# Installs what is missing, builds, and runs tests through ctest, stage by stage (tests/README.md says what each is for). A stage that
+# fails does not stop the others; the last line sums all of them up, and the exit code is 0 only if nothing failed.
 #
-#   bash tests/run.sh                   everything
-#   bash tests/run.sh --quick           the release build and all its tests, without sanitizers
-#   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang cuda
+#   bash tests/run.sh                   the optimized build and all its tests, golden vectors among them
+#   bash tests/run.sh --all             the same, then sanitizers, clang, other processors, and every CUDA file by nvcc
+#   bash tests/run.sh --rest            what --all adds
+#   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang portable cuda
+#
+# With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
+# sanitizers' stages run, as --all does: without optimization they would find the same.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-all_stages=(release golden asan tsan clang cuda)
+first_stages=(release golden)
+rest_stages=(asan tsan clang portable cuda)
+all_stages=("${first_stages[@]}" "${rest_stages[@]}")
 stages=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) stages+=(release) ;;
+    --all) stages=("${all_stages[@]}") ;;
+    --rest) stages=("${rest_stages[@]}") ;;
     --stage)
       shift
       [[ " ${all_stages[*]} " == *" ${1:-} "* ]] || { echo "--stage takes one of: ${all_stages[*]}" >&2; exit 2; }
@@ -26,11 +33,14 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
+[ ${#stages[@]} -gt 0 ] || stages=("${first_stages[@]}")
 
 source cmake/install_packages.sh
-install_packages g++ cmake ninja-build ccache git python3 clang clang-format-19 libomp-dev libclang-rt-14-dev libfmt-dev doctest-dev \
-  libbenchmark-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libopenmpi-dev openmpi-bin chromium || exit 1
+packages=(g++ cmake ninja-build ccache git python3 clang clang-format-19 libomp-dev libfmt-dev doctest-dev libbenchmark-dev libdnnl-dev
+  ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libopenmpi-dev openmpi-bin chromium)
+[[ " ${stages[*]} " != *san\ * ]] || packages+=(libclang-rt-14-dev)
+[[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
+install_packages "${packages[@]}" || exit 1
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 
 jobs=$(nproc)
@@ -43,11 +53,16 @@ trap 'rm -f "$log"' EXIT
 check() {
   local name=$1
   shift
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) failures+=("$name"); fi
+  "$@"
+  case $? in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)) failures+=("$name") ;;
+  esac
 }
 
 configure() {
-  cmake --preset "$1" >"$log" || { cat "$log"; return 1; }
+  cmake --preset "$1" -DTESSERA_WERROR="${TESSERA_WERROR:-OFF}" >"$log" || { cat "$log"; return 1; }
   grep 'Tessera:' "$log"
   return 0
 }
@@ -81,7 +96,7 @@ run_tests() {
 }
 
 stage_release() {
-  if [[ " ${stages[*]} " == *" asan "* ]]; then
+  if [[ " ${stages[*]} " == *" asan "* ]] || [ "${TESSERA_REST_FOLLOWS:-OFF}" = ON ]; then
     check "release: build" build release examples/all release_tests header_check header_check_cuda
     run_tests release -LE 'golden|sanitized'
   else
@@ -116,6 +131,11 @@ stage_tsan() {
 stage_clang() {
   check "clang: build" build clang examples/all benchmarks
   run_tests clang -L compile_fail
+}
+
+stage_portable() {
+  local target
+  for target in x86-64-v2 x86-64-v3 x86-64-v4 aarch64 fmt12; do check "portable: $target" bash tests/house/portable.sh $target; done
 }
 
 stage_cuda() {
