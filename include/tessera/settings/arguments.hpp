@@ -109,7 +109,7 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
       for (const std::string_view name : names) {
         bool known = false;
         for (const TableSpec& table : PlanT::tables) known = known || table.name == name;
-        if (!known) found = PlanFault::unknown(name, "");
+        if (!known) found = PlanFault::of(PlanFault::Kind::unknown_in_group, name);
       }
     };
     (check(Groups::table_names), ...);
