@@ -16,8 +16,7 @@
 /// whose body depended on the compiler would link to whichever body came first.
 #ifdef __CUDACC__
 #define TESSERA_HOST_DEVICE __host__ __device__
-// Before a template of such a function that calls what its argument's type brings, which may be the
-// host's alone.
+// Silences nvcc's check for a host-device template whose argument's type may be the host's alone.
 #define TESSERA_SIDE_OF_ARGUMENTS _Pragma("nv_exec_check_disable")
 // fmt 9 switches constexpr off under nvcc but then calls the functions in constant expressions;
 // nvcc 13 handles them.

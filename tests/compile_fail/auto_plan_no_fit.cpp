@@ -3,9 +3,9 @@
 //
 // No plan fits into a cluster: the table, its bytes, the bytes of a rank, and the cheapest change that would fit.
 // expect: AutoPlan: no plan fits into the memory of the ranks; this is the largest table, and what would help (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
-// expect g++: tessera::v0::detail::BytesOfRank<60000000>, tessera::v0::detail::RemedyIs<tessera::v0::PlanFault::Remedy::more_ranks, 9>
-// expect clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
+// first error g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
+// first error g++: tessera::v0::detail::BytesOfRank<60000000>, tessera::v0::detail::RemedyIs<tessera::v0::PlanFault::Remedy::more_ranks, 9>
+// first error clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
 #include <tessera/planner/auto_plan.hpp>
 
 using namespace tessera;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Optimizer and backend of a collection are exchanged.
-// expect: EmbeddingCollection: the arguments are Plan, Optimizer, Backend, Communicator, in this order
+// expect: EmbeddingCollection: behind the plan comes the optimizer, or training groups; the arguments are Plan, Optimizer, Backend, Communicator, in this order
 // at most g++: 14 lines
 #include <tessera/tessera.hpp>
 

@@ -3,8 +3,8 @@
 //
 // A table is in no training group.
 // expect: EmbeddingCollection: a table is in no training group; name it in a Train<O, ...> or Frozen<...>
-// expect g++: TableNamed<tessera::v0::FixedString<5>{"item"}>
-// expect clang++: TableNamed<'i', 't', 'e', 'm'>
+// first error g++: TableNamed<tessera::v0::FixedString<5>{"item"}>
+// first error clang++: TableNamed<'i', 't', 'e', 'm'>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

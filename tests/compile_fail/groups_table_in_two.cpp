@@ -3,8 +3,8 @@
 //
 // A table is in two training groups.
 // expect: EmbeddingCollection: a table is in two training groups; name it in one (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<5>{"item"}>
-// expect clang++: TableNamed<'i', 't', 'e', 'm'>
+// first error g++: TableNamed<tessera::v0::FixedString<5>{"item"}>
+// first error clang++: TableNamed<'i', 't', 'e', 'm'>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -3,10 +3,10 @@
 //
 // ColumnWise<K> cuts a width that K does not divide: table, K, width and policy are named.
 // expect: Plan: the policy's parts do not divide the width of its table (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<5>{"user"}>, tessera::v0::detail::Parts<4>, tessera::v0::detail::Width<10>,
-// expect g++: tessera::v0::ColumnWise<4, tessera::v0::Table<tessera::v0::FixedString<5>{"user"}, 1000, 10, tessera::v0::Sum> > >
-// expect clang++: TableNamed<'u', 's', 'e', 'r'>, tessera::detail::Parts<4>, tessera::detail::Width<10>, tessera::ColumnWise<4,
-// at most: 14 lines
+// first error g++: TableNamed<tessera::v0::FixedString<5>{"user"}>, tessera::v0::detail::Parts<4>, tessera::v0::detail::Width<10>,
+// first error g++: tessera::v0::ColumnWise<4, tessera::v0::Table<tessera::v0::FixedString<5>{"user"}, 1000, 10, tessera::v0::Pooling::sum> > >
+// first error clang++: TableNamed<'u', 's', 'e', 'r'>, tessera::detail::Parts<4>, tessera::detail::Width<10>, tessera::ColumnWise<4,
+// at most: 18 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

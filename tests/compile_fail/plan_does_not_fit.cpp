@@ -3,9 +3,9 @@
 //
 // A plan does not fit into the memory of a cluster's ranks.
 // expect: Plan: the tables of a rank do not fit into its memory; this is the largest (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
-// expect g++: tessera::v0::detail::BytesOfRank<268435456>
-// expect clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
+// first error g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
+// first error g++: tessera::v0::detail::BytesOfRank<268435456>
+// first error clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -3,9 +3,9 @@
 //
 // Tables OnHost do not fit into the memory of a cluster's hosts.
 // expect: Plan: the tables that a rank keeps OnHost do not fit into the host's memory; this is the largest (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
-// expect g++: tessera::v0::detail::BytesOfRank<268435456>
-// expect clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
+// first error g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
+// first error g++: tessera::v0::detail::BytesOfRank<268435456>
+// first error clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A feature reads a table that the plan does not have: the missing table is named, then the feature, which bears the name of a table.
-// expect: Plan: a feature or a constraint names a table that the plan does not hold (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<7>{"querry"}>, tessera::v0::detail::FeatureNamed<tessera::v0::FixedString<6>{"query"}>
-// expect clang++: TableNamed<'q', 'u', 'e', 'r', 'r', 'y'>, tessera::detail::FeatureNamed<'q', 'u', 'e', 'r', 'y'>
-// expect nvcc: TableNamed<'q', 'u', 'e', 'r', 'r', 'y'>, tessera::v0::detail::FeatureNamed<'q', 'u', 'e', 'r', 'y'>
-// at most: 14 lines
+// expect: Plan: a feature reads a table that the plan does not hold (docs/errors.md)
+// first error g++: TableNamed<tessera::v0::FixedString<7>{"querry"}>, tessera::v0::detail::FeatureNamed<tessera::v0::FixedString<6>{"query"}>
+// first error clang++: TableNamed<'q', 'u', 'e', 'r', 'r', 'y'>, tessera::detail::FeatureNamed<'q', 'u', 'e', 'r', 'y'>
+// first error nvcc: TableNamed<'q', 'u', 'e', 'r', 'r', 'y'>, tessera::v0::detail::FeatureNamed<'q', 'u', 'e', 'r', 'y'>
+// at most: 18 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

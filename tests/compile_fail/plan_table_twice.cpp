@@ -3,9 +3,9 @@
 //
 // One table is placed twice.
 // expect: Plan: a table is placed twice; give each table exactly one policy (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<5>{"user"}>
-// expect clang++: TableNamed<'u', 's', 'e', 'r'>
-// at most: 14 lines
+// first error g++: TableNamed<tessera::v0::FixedString<5>{"user"}>
+// first error clang++: TableNamed<'u', 's', 'e', 'r'>
+// at most: 18 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

@@ -3,10 +3,10 @@
 //
 // A sequence reads weights of its ids: the feature is named.
 // expect: Plan: a feature is weighted; sequences and max pooling take no weights (docs/errors.md)
-// expect g++: FeatureNamed<tessera::v0::FixedString<8>{"history"}>
-// expect clang++: FeatureNamed<'h', 'i', 's', 't', 'o', 'r', 'y'>
-// expect nvcc: FeatureNamed<'h', 'i', 's', 't', 'o', 'r', 'y'>
-// at most: 14 lines
+// first error g++: FeatureNamed<tessera::v0::FixedString<8>{"history"}>
+// first error clang++: FeatureNamed<'h', 'i', 's', 't', 'o', 'r', 'y'>
+// first error nvcc: FeatureNamed<'h', 'i', 's', 't', 'o', 'r', 'y'>
+// at most: 18 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

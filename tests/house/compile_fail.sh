@@ -5,8 +5,8 @@
 #   compile_fail.sh FILE COMPILER [OPTIONS...]
 #
 # FILE must not compile, and the compiler's output must hold every text that FILE names in a line `// expect: TEXT` (or, where
-# compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`). A line `// at most: 14 lines` (or
-# `// at most g++: 14 lines`) limits the output. With -DALLOWED_TWIN it must compile without a warning: the twin differs in the fault
+# compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`), and its first line with an error that of
+# `// first error: TEXT` (`// first error g++: TEXT`). A line `// at most: 14 lines` (or `// at most g++: 14 lines`) limits the output. With -DALLOWED_TWIN it must compile without a warning: the twin differs in the fault
 # alone, so that the test can't pass for another reason.
 set -uo pipefail
 file=$1
@@ -20,6 +20,8 @@ esac
 
 mapfile -t expected < <(sed -nE "s@^// expect( ${name//+/\\+})?: (.*)@\2@p" "$file")
 [ ${#expected[@]} -gt 0 ] || { echo "$file: no line '// expect: TEXT'"; exit 1; }
+broken=$(grep -nE '^//.*(expect|first error|at most)( g\+\+| clang\+\+| nvcc)?: ' "$file" | grep -vE '^[0-9]+:// (expect|first error|at most)')
+[ -z "$broken" ] || { printf '%s: a line must begin with what it asks:\n%s\n' "$file" "$broken"; exit 1; }
 grep -q ALLOWED_TWIN "$file" || { echo "$file: no allowed twin (#ifdef ALLOWED_TWIN)"; exit 1; }
 
 failed=0
@@ -31,6 +33,12 @@ for text in "${expected[@]}"; do
     printf '%s: expected in the compiler'"'"'s output:\n  %s\nbut it says:\n%s\n' "$file" "$text" "$(head -n 40 <<<"$output")" && failed=1
   fi
 done
+first=$(grep -m 1 'error' <<<"$output")
+while read -r text; do
+  if ! grep -qF -- "$text" <<<"$first"; then
+    printf '%s: expected in the first error:\n  %s\nbut it is:\n%s\n' "$file" "$text" "$first" && failed=1
+  fi
+done < <(sed -nE "s@^// first error( ${name//+/\\+})?: (.*)@\2@p" "$file")
 limit=$(sed -nE "s@^// at most( ${name//+/\\+})?: ([0-9]+) lines@\2@p" "$file")
 lines=$(wc -l <<<"$output")
 if [ -n "$limit" ] && [ "$lines" -gt "$limit" ]; then

@@ -23,6 +23,10 @@ try other_message 1 "// expect: eight\n$fault"
 try one_of_two_messages 1 "// expect: seven\n// expect: eight\n$fault"
 try for_another_compiler 1 "// expect nvcc: seven\n$fault"
 try no_message 1 "$fault"
+two='#ifndef ALLOWED_TWIN\nstatic_assert(false, "six");\nstatic_assert(false, "seven");\n#endif\n'
+try first_error 0 "// expect: seven\n// first error: six\n$two"
+try second_error 1 "// expect: seven\n// first error: seven\n$two"
+try broken_line 1 "// expect: seven\n// words expect: eight\n$fault"
 try compiles 1 '// expect: seven\n#ifdef ALLOWED_TWIN\n#endif\n'
 try no_twin 1 '// expect: seven\nstatic_assert(false, "seven");\n'
 try twin_fails 1 '// expect: seven\nstatic_assert(false, "seven");\n#ifdef ALLOWED_TWIN\n#endif\n'

@@ -14,6 +14,28 @@ rm -rf "$work" && mkdir -p "$work"
 "$cmake" --install "$build" --prefix "$work/prefix" >"$work/install.log"
 test -f "$work/prefix/include/tessera/version.hpp"
 
+# A component that is not there is said with what to install; README's command to install configures no tests, examples, benchmarks.
+mkdir "$work/asks" && cat >"$work/asks/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(asks LANGUAGES CXX)
+find_package(tessera REQUIRED COMPONENTS ${COMPONENT})
+END
+"$cmake" -S "$here/../.." -B "$work/bare" -DCMAKE_CXX_COMPILER="$compiler" -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_EXAMPLES=OFF \
+  -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON >"$work/bare.log"
+"$cmake" --install "$work/bare" --prefix "$work/bare_prefix" >>"$work/bare.log"
+for folder in tests bench examples; do
+  [ ! -e "$work/bare/$folder" ] || { echo "README's command to install configures $folder/"; exit 1; }
+done
+asks() { # COMPONENT EXPECTED_TEXT
+  if "$cmake" -S "$work/asks" -B "$work/asks/$1" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/bare_prefix" -DCOMPONENT="$1" \
+       >"$work/asks/$1.log" 2>&1; then
+    echo "component $1 is found, and must not be"; exit 1
+  fi
+  tr -s ' \n' ' ' <"$work/asks/$1.log" | grep -qF "$2" || { echo "component $1: not said: $2"; cat "$work/asks/$1.log"; exit 1; }
+}
+asks mpi "mpi: this installation was configured without MPI; install libopenmpi-dev and install tessera again"
+asks mpo "mpo: there is no such component; there are dense, data, mpi, nccl and uring"
+
 for way in package subdirectory; do
   "$cmake" -S "$here/consumer" -B "$work/$way" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DWAY=$way \
     -DCMAKE_PREFIX_PATH="$work/prefix" -DTESSERA_SOURCE="$here/../.."

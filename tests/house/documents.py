@@ -56,7 +56,7 @@ def error_list(root):
     for path in sorted((root / "tests/compile_fail").glob("*.c*")):
         comment, messages = [], []
         for line in path.read_text().splitlines():
-            if expected := re.match(r"// expect(?: \S+)?: (.*)", line):
+            if expected := re.match(r"// (?:expect|first error)(?: \S+)?: (.*)", line):
                 if expected[1] not in messages:
                     messages.append(expected[1])
             elif re.match(r"//(?! SPDX)", line) and not messages:

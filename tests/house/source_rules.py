@@ -78,6 +78,7 @@ ASSIGNED_LIST = re.compile(r"^\s*\w[\w.\[\]()>-]* = \{(?:\.\w|\n\s*\.\w)")
 OPERATION = re.compile(r"^struct (\w+)", re.MULTILINE)
 KERNEL = re.compile(r"^struct op::Kernel<op::(\w+)", re.MULTILINE)
 KERNELS_ELSEWHERE = {"cuda/route.cuh": "exchange"}
+KERNELS_OF_KITS = {"jagged"}  # who uses the kit includes them
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
@@ -176,6 +177,16 @@ def misplaced_kernels(headers):
                     yield f"include/{name}:{line}: the kernel of op::{kernel[1]}, of op/{home}.hpp, belongs into {path.parts[0]}/{home}{path.suffix}"
 
 
+def unlisted_kernels(headers):
+    """headers: {path below include: text}. Yields headers with kernels of a backend that its list, which the umbrellas include, lacks."""
+    for folder, suffix in (("host", ".hpp"), ("cuda", ".cuh")):
+        list_name = f"tessera/{folder}/kernels{suffix}"
+        for name, text in headers.items():
+            path = pathlib.Path(name)
+            if path.parts[1] == folder and path.stem not in KERNELS_OF_KITS and KERNEL.search(text) and f"<{name}>" not in headers.get(list_name, ""):
+                yield f"include/{list_name}:1: lacks {name}, which has kernels"
+
+
 def cycle_in(graph):
     """One cycle of a graph {node: successors} as a list, or None."""
     state, stack = {}, []
@@ -235,6 +246,7 @@ def faults_of(root):
     for name, number, fault in std_includes.faults_of(headers):
         yield f"include/{name}:{number}: {fault}"
     yield from misplaced_kernels(headers)
+    yield from unlisted_kernels(headers)
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -39,6 +39,21 @@ std::multiset<int> ranks_of(const Layout& layout, std::string_view table) {
   return ranks;
 }
 
+namespace listed {
+namespace ts = tessera;
+// [specs]
+static constexpr ts::TableSpec kLarge[] = {{.name = "query", .rows = 900'000'000, .width = 128},
+                                           {.name = "user", .rows = 40'000'000, .width = 128}};
+static constexpr ts::TableSpec kSmall[] = {
+    {.name = "genres", .rows = 1'000, .width = 16, .pooling = ts::Mean},  // or Pooling::mean
+    {.name = "country", .rows = 250, .width = 16, .hotness = 1.5}};
+using Model = ts::Plan<ts::RowWise<ts::Tables<kLarge>>, ts::TableWise<ts::Tables<kSmall>>>;
+// [specs end]
+static_assert(Model::tables.size() == 4 && Model::tables[2].pooling == Pooling::mean);
+static_assert(std::is_same_v<Table<"a", 1, 1, Max>, Table<"a", 1, 1, Pooling::max>>);
+static_assert(Model::layout({8}).fault.ok());
+}  // namespace listed
+
 // Facts are known while compiling.
 using Small = Plan<RowWise<Query>, ColumnWise<4, User>, TableWise<Fused<Genres, Country>>>;
 static_assert(Small::layout({8}).fault.ok());

@@ -174,7 +174,7 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   const Layout columns = plan({.forbidden = {Cut::replicated, Cut::row_wise, Cut::grid}});
   for (const TableSpec& t : model.tables) CHECK(cut_of_table(columns, t.name).substr(0, 2) == "1x");
   CHECK(describe(plan({.pins = {{.table = "nobody", .cut = Cut::row_wise}}}).fault) ==
-        "AutoPlan: a constraint names table 'nobody', which the plan does not hold");
+        "AutoPlan: a pin names table 'nobody', which the plan does not hold");
   Cluster full = cluster;
   full.memory_per_rank = predict(plan({}), cluster, workload).most_bytes();
   const std::int64_t reserve = full.memory_per_rank / 20;

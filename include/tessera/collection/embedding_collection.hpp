@@ -31,27 +31,30 @@ namespace tessera { inline namespace v0 {
 ///     embeddings.backward(pooled, gradient);
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection
-    : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<
-          typename detail::WidthsOf<PlanT>::type>::type {
+    : public detail::CollectionArguments<O, Backend, Comm,
+                                         Policies...>::template collection<PlanT>::type {
   using Arguments = detail::CollectionArguments<O, Backend, Comm, Policies...>;
-  using Base =
-      typename Arguments::template collection<typename detail::WidthsOf<PlanT>::type>::type;
-  using Groups = detail::GroupsOfPlan<PlanT, typename Arguments::groups>;
-  static_assert(SoundPlan<Groups::fault>::value);
+  using Checked = typename Arguments::template collection<PlanT>;
+  using Base = typename Checked::type;
   using Ranks = typename Arguments::communicator;
 
  public:
-  using plan = PlanT;
+  using plan = typename Checked::plan;
   using backend_type = typename Arguments::backend;
   using communicator_type = Ranks;
   using typename Base::Options;
 
+ private:
+  using Groups = detail::GroupsOfPlan<plan, typename Arguments::groups>;
+  static_assert(SoundPlan<Groups::fault>::value);
+
+ public:
   /// The collectives that this plan needs on more than one rank: all_gather where tables are
   /// replicated, all_to_all where some are not. The option NonFinite::reject needs all_reduce, too.
   static constexpr Collective needs =
-      (PlanT::replicates ? Collective::all_gather : Collective::none) |
-      (PlanT::exchanges ? Collective::all_to_all : Collective::none);
-  static_assert(Communicator<Ranks, needs>,
+      (plan::replicates ? Collective::all_gather : Collective::none) |
+      (plan::exchanges ? Collective::all_to_all : Collective::none);
+  static_assert(!Checked::in_order || Communicator<Ranks, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
 
@@ -60,13 +63,13 @@ class EmbeddingCollection
   EmbeddingCollection(Ranks& ranks,  // a misspelt option? Embeddings::Options{...} names it
                       backend_type backend, Options options)
       : Base(ranks, std::move(backend),
-             PlanT::layout(Topology{ranks.size(), options.ranks_per_node}, options.rows),
+             plan::layout(Topology{ranks.size(), options.ranks_per_node}, options.rows),
              with_groups(options)) {}
 
   /// What an element and a row of each table cost, in the order of the plan.
   static constexpr std::vector<MemoryCost> memory_costs() {
     std::vector<MemoryCost> costs;
-    for (const TableSpec& table : PlanT::tables)
+    for (const TableSpec& table : plan::tables)
       costs.push_back(detail::memory_cost<typename Base::element, typename Arguments::training>(
           Groups::of(table.name)));
     return costs;
@@ -83,7 +86,7 @@ class EmbeddingCollection
   /// Of the training group of a table: `set_learning_rate<"wide">(0.1f)`.
   template <FixedString Table>
   void set_learning_rate(float rate) {
-    static_assert(std::any_of(PlanT::tables.begin(), PlanT::tables.end(),
+    static_assert(std::any_of(plan::tables.begin(), plan::tables.end(),
                               [](const TableSpec& table) { return table.name == Table.view(); }),
                   "set_learning_rate: the plan has no table of this name");
     Base::set_learning_rate(Table.view(), rate);

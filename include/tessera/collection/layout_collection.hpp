@@ -89,9 +89,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   LayoutCollection(const LayoutCollection&) = delete;
   LayoutCollection& operator=(const LayoutCollection&) = delete;
 
-  /// Batches of this rank that were looked up and never updated, until the next batch took their
-  /// step; those of `evaluate`, and steps given to `end`, do not count. With Options::check_stages
-  /// the next batch throws InvalidArgument instead.
+  /// Returns how many batches of this rank were looked up and replaced by the next one without an
+  /// update; those of `evaluate`, and steps given to `end`, do not count. With
+  /// Options::check_stages the next batch throws InvalidArgument instead.
   std::uint64_t forwards_without_backward() const {
     return forwards_without_backward_.load(std::memory_order_relaxed);
   }

@@ -34,8 +34,8 @@ class BucketedAllReduce {
  public:
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
       : BucketedAllReduce([] {}, communicator, gradients, bucket_bytes) {}
-  /// For gradients in the memory of a backend that computes in the order of a stream: what `ready`
-  /// was given before it is called counts, and what `wait` is followed by comes after the sums.
+  /// For gradients in the memory of a backend that computes in the order of a stream. Buckets
+  /// include work queued before `ready`; work queued after `wait` sees the sums.
   /// `computing` works on the gradients; `communicating` on the stream that the communicator uses,
   /// an object that nobody else calls.
   template <class Backend>

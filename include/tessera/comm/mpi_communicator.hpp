@@ -52,8 +52,8 @@ class MpiCommunicator {
   int size() const { return state_->messenger.size(); }
 
   /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
-  /// collective call. When a rank calls `fail` here, as run_mpi_rank does for one that throws,
-  /// waits in the part end too.
+  /// collective call. `fail` here, which run_mpi_rank calls for a rank that throws, also ends waits
+  /// in communicators split from this one.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),

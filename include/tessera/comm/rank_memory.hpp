@@ -50,7 +50,7 @@ struct HostTransfer {
       for (int i = 0; i < targets; ++i) std::copy_n(block.data(), size, to(i) + at);
     }
   }
-  /// Before peers are told that this rank is done: its copies and reductions are.
+  /// Waits for this rank's copies and reductions.
   void complete() const {}
 };
 

@@ -13,9 +13,9 @@ namespace tessera { inline namespace v0 {
 class RowObserver {
  public:
   virtual ~RowObserver() = default;
-  /// Rows may change from now on ...
+  /// Called before an update changes rows.
   virtual void begin_update() {}
-  /// ... and stay again.
+  /// Called after it.
   virtual void end_update() noexcept {}
   /// Rows of an arena that this update is going to change, in any order, some of them more than
   /// once.

@@ -31,6 +31,9 @@ inline void check_kernel(cudaError_t code, std::string_view doing, std::string_v
                            name, shape.blocks, shape.threads, shape.shared_bytes));
 }
 
+// A kernel that needs no template parameter begins with `template <int = 0>`: as a template it is
+// compiled only into programs that launch it, and may be in several files of one program.
+
 /// Launches `kernel(arguments...)`: the only place that launches. No blocks: nothing to do. Throws
 /// CudaError that names the kernel, its grid, block and shared memory. With TESSERA_CUDA_CHECK=1
 /// the host waits before and after it, unless the stream is captured: what the stream met earlier

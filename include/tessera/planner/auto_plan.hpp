@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -206,10 +207,17 @@ class AutoPlan {
   static constexpr PlanFault check_names() {
     if constexpr (is_dynamic) return {};
     PlanFault fault = uncut().fault;
-    for (const TablePin& pin : constraints().pins)
-      if (std::find_if(tables.begin(), tables.end(),
-                       [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
-        fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
+    const auto check = [&](PlanFault::Kind kind, std::string_view name) {
+      if (std::ranges::find(tables, name, &TableSpec::name) == tables.end())
+        fault = PlanFault::of(kind, name);
+    };
+    for (const TablePin& pin : constraints().pins) check(PlanFault::Kind::unknown_pin, pin.table);
+    [[maybe_unused]] const auto check_group = [&]<class A>(std::type_identity<A>) {
+      if constexpr (detail::TrainedPlanTables<A>)
+        for (const std::string_view name : A::table_names)
+          check(PlanFault::Kind::unknown_in_group, name);
+    };
+    (check_group(std::type_identity<Arguments>{}), ...);
     return fault.ok() ? detail::check_policies(uncut(), constraints()) : fault;
   }
   static_assert(SoundPlan<check_names()>::value);

@@ -121,7 +121,7 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
 
 /// Plans a model: rectangles and ranks for `LayoutCollection`. At run time and in constant
 /// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
-/// with the tables; pins of unknown tables are `unknown_table`.
+/// with the tables; pins of unknown tables are `unknown_pin`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
                              const PlanConstraints& constraints = {}) {
   if (layout.fault.ok()) layout.fault = detail::check_ranks(layout.topology);
@@ -129,7 +129,7 @@ constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Worklo
   const detail::NameIndex names(layout.tables);
   for (const TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)
-      layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
+      layout.fault = PlanFault::of(PlanFault::Kind::unknown_pin, pin.table);
   if (layout.fault.ok()) layout.fault = detail::check_policies(layout, constraints);
   if (!layout.fault.ok()) return layout;
   const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);

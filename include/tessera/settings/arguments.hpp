@@ -5,6 +5,7 @@
 // first, for short errors: a compiler prints how it came to a header first
 #include <tessera/concepts/backend.hpp>
 #include <tessera/concepts/codec.hpp>
+#include <tessera/concepts/communicator.hpp>
 #include <tessera/concepts/optimizer.hpp>
 
 #include <tessera/optimizer/optimizers.hpp>
@@ -12,7 +13,9 @@
 #include <tessera/settings/policies.hpp>
 #include <tessera/sharding/sound_plan.hpp>
 #include <tessera/tables/training_groups.hpp>
+#include <tessera/tables/widths.hpp>
 
+#include <array>
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
@@ -24,13 +27,18 @@ class LayoutCollection;
 
 namespace detail {
 
-/// Takes the place of a collection on what is no backend.
+/// Takes the place of a collection whose arguments are refused.
 struct NoCollection {
   struct Options {};
   void set_learning_rate(float) {}
 };
+/// Takes the place of its plan.
+struct NoPlan {
+  static constexpr std::array<TableSpec, 0> tables{};
+  static constexpr bool replicates = false, exchanges = false;
+};
 
-template <class WidthList, class O, class B, class Comm, class... Policies>
+template <class PlanT, class O, class B, class Comm, class... Policies>
 struct CollectionOf;
 
 /// The arguments of a collection behind its plan. Groups go without their tables into the types of
@@ -43,8 +51,8 @@ struct SortedArguments {
   using backend = B;
   using communicator = Comm;
   using policies = CheckedPolicies<Policies...>;
-  template <class WidthList>
-  using collection = CollectionOf<WidthList, O, B, Comm, Policies...>;
+  template <class PlanT>
+  using collection = CollectionOf<PlanT, O, B, Comm, Policies...>;
 };
 
 /// Training groups that stand side by side become one argument.
@@ -80,10 +88,6 @@ template <class... Groups>
 struct ExplainedTraining<TrainingGroups<Groups...>> {
   static consteval bool value() { return (explain_optimizer<typename Groups::optimizer>() && ...); }
 };
-template <class T>
-consteval bool explain_training() {
-  return ExplainedTraining<T>::value();
-}
 
 /// Each table's training group, and what is wrong with them.
 template <class PlanT, class NoGroups>
@@ -109,7 +113,7 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
       for (const std::string_view name : names) {
         bool known = false;
         for (const TableSpec& table : PlanT::tables) known = known || table.name == name;
-        if (!known) found = PlanFault::unknown(name, "");
+        if (!known) found = PlanFault::of(PlanFault::Kind::unknown_in_group, name);
       }
     };
     (check(Groups::table_names), ...);
@@ -140,25 +144,55 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
   }
 };
 
-/// What EmbeddingCollection is made of. An optimizer or a backend that is none is explained, one
-/// error for each member that is missing, before anything is made of it; Sgd takes the place of the
-/// optimizer, so that the compiler has nothing to add.
-template <class WidthList, class O, class B, class Comm, class... Policies>
+template <class T>
+inline constexpr bool is_plan = requires { T::widths.size(); };
+template <class T>
+inline constexpr bool is_training = is_training_group<T> || Optimizer<T>;
+template <class T>
+inline constexpr bool is_communicator = HasRank<T> && HasSize<T>;
+
+/// An optimizer or a backend that is none is explained, one error for each member that is missing,
+/// before anything is made of it; Sgd takes the place of the optimizer, so that the compiler has
+/// nothing to add.
+template <bool InOrder, class PlanT, class O, class B, class Comm, class... Policies>
+auto make_collection() {
+  if constexpr (!InOrder)
+    return std::type_identity<NoCollection>{};
+  else if constexpr (!explain_backend<B>())
+    return std::type_identity<NoCollection>{};
+  else
+    return std::type_identity<LayoutCollection<
+        typename WidthsOf<PlanT>::type, std::conditional_t<ExplainedTraining<O>::value(), O, Sgd>,
+        B, Comm, Policies...>>{};
+}
+
+/// What EmbeddingCollection is made of. The first argument that stands in another's place is
+/// refused, and nothing is made.
+template <class PlanT, class O, class B, class Comm, class... Policies>
 struct CollectionOf {
-  static constexpr bool in_order = !(Backend<O> && Optimizer<B>);
+  static constexpr bool first = is_plan<PlanT>,
+                        second = !first || !(is_plan<O> || Backend<O> || is_communicator<O>),
+                        third = !first || !second ||
+                                !(is_plan<B> || is_training<B> || is_communicator<B>),
+                        fourth = !first || !second || !third || is_communicator<Comm>,
+                        in_order = first && second && third && fourth;
   // codecs that are none are explained from here
   static_assert((true && ... && (sizeof(Policies) > 0)));
-  static_assert(in_order,
-                "EmbeddingCollection: the arguments are Plan, Optimizer, Backend, Communicator, in "
-                "this order");
-  using Optimizing = std::conditional_t<in_order, O, Sgd>;
-  using Running = std::conditional_t<in_order, B, O>;
-  using type = std::conditional_t<
-      explain_backend<Running>() && in_order,
-      LayoutCollection<WidthList,
-                       std::conditional_t<explain_training<Optimizing>(), Optimizing, Sgd>, Running,
-                       Comm, Policies...>,
-      NoCollection>;
+  static_assert(first,
+                "EmbeddingCollection: the first argument must be a Plan<...> or AutoPlan<...>; the "
+                "arguments are Plan, Optimizer, Backend, Communicator, in this order");
+  static_assert(second,
+                "EmbeddingCollection: behind the plan comes the optimizer, or training groups; the "
+                "arguments are Plan, Optimizer, Backend, Communicator, in this order");
+  static_assert(third,
+                "EmbeddingCollection: behind the optimizer comes the backend; the arguments are "
+                "Plan, Optimizer, Backend, Communicator, in this order");
+  static_assert(fourth,
+                "EmbeddingCollection: behind the backend comes the communicator, with int rank() "
+                "const and int size() const; the arguments are Plan, Optimizer, Backend, "
+                "Communicator, in this order");
+  using type = typename decltype(make_collection<in_order, PlanT, O, B, Comm, Policies...>())::type;
+  using plan = std::conditional_t<in_order, PlanT, NoPlan>;
 };
 
 }  // namespace detail

@@ -54,6 +54,8 @@ struct PlanFault {
     duplicate_table,
     duplicate_feature,
     unknown_table,
+    unknown_pin,
+    unknown_in_group,
     unknown_rows,
     rows_twice,
     no_rows,
@@ -89,7 +91,7 @@ struct PlanFault {
   std::int64_t limit = 0;  ///< what was allowed
   Remedy remedy = Remedy::none;
   std::int64_t remedy_amount = 0;  ///< bytes of the reserve, or ranks
-  char feature[64]{};              ///< of `unknown_table`: the feature that reads it, if it is one
+  char feature[64]{};              ///< of `unknown_table`: the feature that reads it
 
   constexpr bool ok() const { return kind == Kind::none; }
   static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0,
@@ -152,11 +154,13 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::duplicate_feature:
       return fmt::format("Plan: feature '{}' is listed twice", name);
     case PlanFault::Kind::unknown_table:
-      if (fault.feature[0] == '\0')
-        return fmt::format("AutoPlan: a constraint names table '{}', which the plan does not hold",
-                           name);
       return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold",
                          fault.feature, name);
+    case PlanFault::Kind::unknown_pin:
+      return fmt::format("AutoPlan: a pin names table '{}', which the plan does not hold", name);
+    case PlanFault::Kind::unknown_in_group:
+      return fmt::format("Plan: a training group names table '{}', which the plan does not hold",
+                         name);
     case PlanFault::Kind::unknown_rows:
       return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold",
                          name);

@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-// What a compiler prints of a plan that cannot work: a sentence, and beside it the names and
-// numbers, as the arguments of a template.
+// What a compiler prints of a plan that cannot work: names and numbers, as the arguments of a
+// template, and then a sentence.
 
 namespace tessera { inline namespace v0 {
 
@@ -104,9 +104,16 @@ struct BytesOfRank;
 template <PlanFault::Remedy, std::int64_t>
 struct RemedyIs;
 
+/// Defined for no fault alone: of a base that is not defined the compiler's first line prints the
+/// arguments, the table's name among them. It prints none beside a sentence.
+template <PlanFault::Kind, class... Facts>
+struct PlanFaultIs;
+template <>
+struct PlanFaultIs<PlanFault::Kind::none> {};
+
 /// Stops the compilation unless there is no fault. `Facts`: what the sentence is about.
 template <PlanFault::Kind Kind, class... Facts>
-struct PlanIsSound {
+struct PlanIsSound : PlanFaultIs<Kind, Facts...> {
   template <PlanFault::Kind K>
   static constexpr bool is = K == Kind;
   using enum PlanFault::Kind;
@@ -119,9 +126,13 @@ struct PlanIsSound {
   static_assert(!is<weighted_rows>,
                 "Plan: a feature is weighted; sequences and max pooling take no weights "
                 "(docs/errors.md)");
-  static_assert(
-      !is<unknown_table>,
-      "Plan: a feature or a constraint names a table that the plan does not hold (docs/errors.md)");
+  static_assert(!is<unknown_table>,
+                "Plan: a feature reads a table that the plan does not hold (docs/errors.md)");
+  static_assert(!is<unknown_pin>,
+                "AutoPlan: a pin names a table that the plan does not hold (docs/errors.md)");
+  static_assert(!is<unknown_in_group>,
+                "Plan: a training group names a table that the plan does not hold "
+                "(docs/errors.md)");
   static_assert(!is<no_rows> && !is<no_width>,
                 "Plan: the rows and the width of a table must be positive (docs/errors.md)");
   static_assert(!is<too_large>,
@@ -206,6 +217,8 @@ auto in_words() {
     else if constexpr (kind == no_plan_fits)
       return std::type_identity<PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>,
                                             RemedyIs<F.remedy, F.remedy_amount>>>{};
+    else if constexpr (std::is_void_v<Policy>)
+      return std::type_identity<PlanIsSound<kind, Table>>{};
     else if constexpr (kind == uneven_columns)
       return std::type_identity<PlanIsSound<kind, Table, Parts<F.found>, Width<F.limit>, Policy>>{};
     else

@@ -13,43 +13,28 @@
 
 namespace tessera { inline namespace v0 {
 
-/// Pooling as a template argument of `Table` and `Feature`.
-struct Sum {
-  static constexpr Pooling pooling = Pooling::sum;
-};
-struct Mean {
-  static constexpr Pooling pooling = Pooling::mean;
-};
-struct Sqrtn {
-  static constexpr Pooling pooling = Pooling::sqrtn;
-};
-struct Max {
-  static constexpr Pooling pooling = Pooling::max;
-};
+/// Pooling by short names: arguments of `Table` and `Feature`, and `TableSpec::pooling`.
+inline constexpr Pooling Sum = Pooling::sum, Mean = Pooling::mean, Sqrtn = Pooling::sqrtn,
+                         Max = Pooling::max;
 /// No pooling: a vector per id.
 ///
 ///     using P = Plan<Features<Feature<"history", "query", Sequence>>, RowWise<Query>>;
 ///     EmbeddingCollection<P, Sgd, Host, Comm> embeddings(communicator, host, {});
 ///     const auto found = embeddings.forward(ids);
 ///     found.sequence<"history">().materialize(x);  // [ids, width]
-struct Sequence {
-  static constexpr Pooling pooling = Pooling::none;
-};
+inline constexpr Pooling Sequence = Pooling::none;
 
 /// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same
 /// name.
 ///
 ///     using User = Table<"user", 50'000, 16>;  // name, rows, width; pooled by Sum
-template <FixedString Name, std::int64_t Rows, std::int32_t Width, class P = Sum>
+template <FixedString Name, std::int64_t Rows, std::int32_t Width, Pooling P = Sum>
 struct Table {
   static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
   static_assert(Width > 0, "Table: width must be positive");
-  static_assert(
-      requires { P::pooling; },
-      "Table: the fourth argument is a pooling: Sum, Mean, Sqrtn, Max or Sequence");
 
   static constexpr auto name = Name;
-  static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P::pooling}};
+  static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P}};
 };
 
 /// Many tables from a `constexpr` array (or std::array) of TableSpec with static storage.
@@ -117,12 +102,12 @@ struct Weighted {};
 /// weights.
 ///
 ///     using Clicked = Feature<"clicked", "query">;  // reads table "query"
-template <FixedString Name, FixedString TableName, class P = Sum, class Weights = Unweighted>
+template <FixedString Name, FixedString TableName, Pooling P = Sum, class Weights = Unweighted>
 struct Feature {
   static constexpr auto name = Name;
   static constexpr auto table = TableName;
   static constexpr std::array<FeatureSpec, 1> features{
-      FeatureSpec{name.view(), table.view(), P::pooling, std::is_same_v<Weights, Weighted>}};
+      FeatureSpec{name.view(), table.view(), P, std::is_same_v<Weights, Weighted>}};
 };
 
 /// Many features from a constexpr array of FeatureSpec.

@@ -155,9 +155,10 @@ class HostAdmission {
     std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad),
                                          std::memory_order_relaxed);
     // the ids of a sequence keep their places
-    policy == BadIds::zero_vector&& feature.pooling != Pooling::none
-        ? drop(input, owned, table.rows)
-        : replace(input, owned, table.rows, policy);
+    if (policy == BadIds::zero_vector && feature.pooling != Pooling::none)
+      drop(input, owned, table.rows);
+    else
+      replace(input, owned, table.rows, policy);
   }
 
   static bool is_bad(Id id, std::int64_t rows) {

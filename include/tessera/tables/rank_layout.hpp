@@ -161,10 +161,9 @@ class RankLayout {
            std::all_of(slots_.begin(), slots_.end(),
                        [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
-  /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it
-  /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told; where rows
-  /// are kept, there is room for as many as the bounds. `distinct`: the ids of each feature are
-  /// looked through for duplicates.
+  /// Returns which sizes the host needs. If one arena serves every feature once, the batch's number
+  /// of ids is enough. `equal_batches`: other ranks need not be told; if rows are kept, there is room
+  /// for as many as the bounds. `distinct`: the ids of each feature are searched for duplicates.
   SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
     const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);

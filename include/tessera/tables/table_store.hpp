@@ -177,7 +177,7 @@ class TableStore {
   /// Before rows are used in caches.
   void refresh() const { in_caches(&Cache::refresh); }
 
-  /// local_shards as they are now, without a word to caches.
+  /// Returns local_shards as they are now, without flushing caches.
   std::vector<LocalShard> resting_shards() const {
     std::vector<LocalShard> shards;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
