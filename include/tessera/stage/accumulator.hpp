@@ -178,8 +178,8 @@ class Accumulator {
     updater_.hold_merged();
     updater_.exchange_merged(now);
     advance(now);
-    for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (trains(a)) updater_.apply_merged(a, now);
+    updater_.update(
+        [&](std::size_t a, const Backend& backend) { updater_.apply_merged(a, now, backend); });
     clear();
   }
 
