@@ -70,10 +70,11 @@ class Accumulator {
   /// Ranks tell each other their rates and clipping, which must be the same, and their gradients of
   /// copied tables. Collective; the first of what `apply` does. False where there is nothing to
   /// apply, as all gradients were refused. Where it throws, gradients are as before.
-  bool gather(double rates) {
+  bool gather(double rates, const auto& clip) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
     if (batches_ == 0) return skipped_ = false;
+    require_same_apply(communicator_, rates, clip);
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.gather(false, rates);
     skipped_ = false;
