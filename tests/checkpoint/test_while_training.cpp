@@ -7,12 +7,15 @@
 
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/increments.hpp>
+#include <tessera/checkpoint/non_finite.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
@@ -136,6 +139,32 @@ void load_into(Values& values, const std::filesystem::path& checkpoint, const La
 }
 
 }  // namespace
+
+TEST_CASE("tensors that hold NaN or infinite numbers are named, states are not") {
+  SelfCommunicator c;
+  const Model model{{{"a", 6, 4}, {"b", 9000, 4}, {"c", 3, 2}},
+                    {{"a", "a"}, {"b", "b"}, {"c", "c"}}};
+  LayoutCollection<Widths<>, O, Host, SelfCommunicator> tables(
+      c, Host{},
+      make_layout({1}, model.tables, model.features,
+                  {{0, {0, 6, 0, 4}, 0},
+                   {1, {0, 9000, 0, 1}, 0},
+                   {1, {0, 9000, 1, 4}, 0},
+                   {2, {0, 3, 0, 2}, 0}}),
+      {});
+  std::vector<float> dense(10);
+  CheckpointContents contents;
+  contents.add(tables);
+  contents.add("top.0.weight", {10}, std::span(dense));
+  CHECK(non_finite_tensors(contents).empty());
+  dense[9] = std::numeric_limits<float>::infinity();
+  visit(tables,
+        [](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
+          if (table == "b" && array == 0 && row == 8000 && column == 3) x = std::nanf("");
+          if (table == "c" && array == 1) x = std::nanf("");
+        });
+  CHECK(non_finite_tensors(contents) == std::vector<std::string>{"b.weight", "top.0.weight"});
+}
 
 TEST_CASE("rows change between begin_update and end_update alone, however they do") {
   for (unsigned seed = 1; seed < 20; ++seed) {
