@@ -122,7 +122,7 @@ std::vector<float> train(int ranks) {
         }
       rank.all_reduce(std::span<double>(&error, 1));
       errors[step] = static_cast<float>(error);
-      embeddings.backward(pooled, gradient.view());
+      embeddings.backward(pooled, gradient);
     }
   });
   return errors;

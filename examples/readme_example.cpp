@@ -50,14 +50,14 @@ void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int 
   // [buffers end]
   // [dense]
   const auto model = [&](ts::MatrixView<const float> pooled) -> ts::MatrixView<const float> {
-    Dot::forward(host, pooled, z.view());
-    top.forward(z.view(), y.view());
-    loss = ts::BinaryCrossEntropyWithLogits{n * comm.size()}.forward_backward(y.view(), batch.labels, dy.view());
-    top.backward(dy.view(), dz.view());
-    Dot::backward(host, pooled, dz.view(), gradient.view());
+    Dot::forward(host, pooled, z);
+    top.forward(z, y);
+    loss = ts::BinaryCrossEntropyWithLogits{n * comm.size()}.forward_backward(y, batch.labels, dy);
+    top.backward(dy, dz);
+    Dot::backward(host, pooled, dz, gradient);
     comm.all_reduce(parameters.gradients());
     sgd.step(parameters, 0.1f);
-    return gradient.view();
+    return gradient;
   };
   // [dense end]
   // [loop]

@@ -89,8 +89,8 @@ class Scorer {
   /// Probabilities of a click.
   std::vector<float> score(const ts::KeyedJagged<std::int32_t>& ids) {
     ts::Matrix<float> pooled(ids.batch, 16), logits(ids.batch, 1);
-    model_.embeddings.evaluate(step_, ids, pooled.view());
-    top_.forward(pooled.view(), logits.view());
+    model_.embeddings.evaluate(step_, ids, pooled);
+    top_.forward(pooled, logits);
     std::vector<float> p;
     for (int s = 0; s < ids.batch; ++s) p.push_back(1 / (1 + std::exp(-logits.view()(s, 0))));
     return p;
@@ -118,7 +118,7 @@ float frozen_difference(const std::filesystem::path& checkpoint, const std::file
       tables, std::vector<ts::FrozenFeature>{{.name = "user", .table = "user"},
                                              {.name = "item", .table = "item"}});
   ts::Matrix<float> quantized(ids.batch, lookup.columns());
-  lookup.pool(ids, quantized.view());
+  lookup.pool(ids, quantized);
   float most = 0;
   for (int s = 0; s < ids.batch; ++s)
     for (int c = 0; c < lookup.columns(); ++c)
@@ -142,13 +142,13 @@ void train(const std::filesystem::path& directory) {
     for (int step = 0; step < kSteps; ++step) {
       clicks().generate((step * rank.size() + rank.rank()) * kSamples, kSamples, batch);
       const auto pooled = embeddings.forward(batch.keyed());
-      top.forward(pooled.values, y.view());
-      ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
-          y.view(), batch.labels, dy.view());
-      top.backward(dy.view(), gradient.view());
+      top.forward(pooled.values, y);
+      ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(y, batch.labels,
+                                                                                dy);
+      top.backward(dy, gradient);
       rank.all_reduce(parameters.gradients());
       sgd.step(parameters, 0.2f);
-      embeddings.backward(pooled, gradient.view());
+      embeddings.backward(pooled, gradient);
     }
     ts::save_checkpoint(rank, directory, contents_of(embeddings, top), kSteps);
   });
@@ -165,9 +165,9 @@ bool score(const std::filesystem::path& directory) {
   second.join();
   Model::Embeddings::StepState<std::int32_t> step;
   ts::Matrix<float> pooled(batch.size, 16);
-  model.embeddings.evaluate(step, batch.keyed(), pooled.view());
+  model.embeddings.evaluate(step, batch.keyed(), pooled);
   const float difference = frozen_difference(*ts::latest_checkpoint(directory),
-                                             directory / "frozen", batch.keyed(), pooled.view());
+                                             directory / "frozen", batch.keyed(), pooled);
   const float largest = std::abs(
       *std::ranges::max_element(std::span(pooled.view().data, 16 * batch.size),
                                 [](float a, float b) { return std::abs(a) < std::abs(b); }));

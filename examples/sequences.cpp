@@ -105,7 +105,7 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
     const auto history = found.sequence<"history">();
     ts::Matrix<float> x(history.ids(), kWidth), dx(history.ids(), kWidth),
         dshown(kSamples, kWidth);  // zeros at first
-    const ts::MatrixView<float> vectors = x.view(), d = dx.view(), y = logits.view();
+    const ts::MatrixView<float> vectors = x, d = dx, y = logits;
     history.materialize(vectors);  // [ids, width]; rows() and index() are the same, packed
     const auto of = [&](auto matrix, int s) {
       const auto offsets = history.offsets();
@@ -115,12 +115,12 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
     for (int s = 0; s < kSamples; ++s)
       y(s, 0) = attend(found.values.row(s), of(vectors, s), scores[s], p[s]);
     double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
-        y, batch.labels, dlogits.view());
+        y, batch.labels, dlogits);
     for (int s = 0; s < kSamples; ++s)
       attend_backward(found.values.row(s), of(vectors, s), scores[s], p[s], y(s, 0),
                       dlogits.view()(s, 0), dshown.view().row(s), of(d, s));
     // one update per row: of the shown items' gradients and those of all positions of a history
-    items.backward(found, dshown.view(), {history.per_id(d)});
+    items.backward(found, dshown, {history.per_id(d)});
     // [step end]
     rank.all_reduce(std::span(&loss, 1));
     losses.push_back(loss);

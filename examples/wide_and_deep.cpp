@@ -44,7 +44,7 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
   ts::DenseOptimizer dense(ts::Adagrad{});
   // [model end]
   ts::Matrix<float> logits(kSamples, 1), logit_gradients(kSamples, 1), gradients(kSamples, 27);
-  const ts::MatrixView<float> y = logits.view(), dy = logit_gradients.view(), dx = gradients.view();
+  const ts::MatrixView<float> y = logits, dy = logit_gradients, dx = gradients;
   std::vector<double> losses;
   ts::ClickBatch<std::int32_t> batch;
   for (int step = 0; step < steps; ++step) {

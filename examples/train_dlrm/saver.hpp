@@ -13,6 +13,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/non_finite.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -20,6 +21,7 @@
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -207,6 +209,7 @@ class Saver {
     if (vocabulary_)
       tessera::on_all_ranks(communicator_,
                             [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
+    if (options_.mode != "train") check_finite(checkpoint, whole.contents);
     if (communicator_.rank() != 0) return loaded.step;
     fmt::print("resumed from {}\n", checkpoint.string());
     if (options_.mode == "train" && !begun_anew.empty())
@@ -214,6 +217,24 @@ class Saver {
            optimizer_changes(loaded.texts["optimizer"], options_.optimizer, layout_, begun_anew))
         fmt::print("{}\n", line);
     return loaded.step;
+  }
+
+  /// A model of NaN may still score finite numbers: of a table that no test sample reads, say.
+  void check_finite(const std::filesystem::path& checkpoint,
+                    const tessera::CheckpointContents& contents) {
+    tessera::on_all_ranks(communicator_, [&] {
+      std::vector<std::string> names = tessera::non_finite_tensors(contents);
+      std::erase_if(names, [](const std::string& name) { return name.starts_with("dense."); });
+      constexpr std::size_t shown = 5;
+      const std::size_t more = names.size() - std::min(names.size(), shown);
+      names.resize(names.size() - more);
+      tessera::require<tessera::DataError>(
+          names.empty(),
+          "--mode {}: '{}' holds NaN or infinite numbers in {}{}: its training went wrong; test an "
+          "earlier checkpoint",
+          options_.mode, checkpoint.string(), fmt::join(names, ", "),
+          more == 0 ? "" : fmt::format(" and {} more", more));
+    });
   }
 
   bool due(std::int64_t step, bool last) const {

@@ -7,18 +7,24 @@
 
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/increments.hpp>
+#include <tessera/checkpoint/non_finite.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 using namespace models;
@@ -40,8 +46,11 @@ struct Values {
   }
 };
 
+/// How a step changes rows.
+enum class Way { backward, accumulate, clip };
+
 /// One step of random one-hot ids; only some of the rows are met.
-void train(Sharded& tables, const Model& model, unsigned step, int rank) {
+void train(Sharded& tables, const Model& model, unsigned step, int rank, Way way = Way::backward) {
   std::mt19937 random(1000 * step + static_cast<unsigned>(rank));
   const std::int64_t batch = 5;
   std::vector<std::int64_t> ids;
@@ -58,8 +67,60 @@ void train(Sharded& tables, const Model& model, unsigned step, int rank) {
                                 .weights = {}});
   std::vector<float> gradient(static_cast<std::size_t>(batch * tables.columns()));
   for (float& g : gradient) g = static_cast<float>(random() % 100) * 0.01f;
-  tables.backward(pooled, MatrixView<const float>(gradient.data(), batch, tables.columns()));
+  const MatrixView<const float> view(gradient.data(), batch, tables.columns());
+  if (way == Way::backward) return tables.backward(pooled, view);
+  tables.accumulate(pooled, view);
+  tables.accumulate(pooled, view);
+  way == Way::clip ? tables.apply(ClipByRowNorm{0.5f}) : tables.apply();
 }
+
+/// Counts changes of rows that lie outside updates, and of rows that it was not told of.
+struct ChangeObserver final : RowObserver {
+  explicit ChangeObserver(Sharded& tables_) : tables(tables_), before(now()) {
+    tables.observe(*this);
+  }
+  ~ChangeObserver() override { tables.unobserve(*this); }
+  void begin_update() override {
+    wrong += open || now() != before;
+    open = true;
+    ++updates;
+  }
+  void touch(int arena, std::span<const std::int64_t> rows) override {
+    wrong += !open;
+    for (const std::int64_t row : rows) touched.emplace(arena, row);
+  }
+  void end_update() noexcept override {
+    wrong += !open;
+    open = false;
+    const auto after = now();
+    std::size_t changed = 0;
+    for (std::size_t r = 0; r < after.size(); ++r) changed += after[r] != before[r];
+    wrong += changed > touched.size();
+    changed_rows += changed;
+    touched.clear();
+    before = after;
+  }
+  /// The numbers of each row of each shard.
+  std::vector<std::vector<float>> now() {
+    std::vector<std::vector<float>> rows;
+    std::tuple<std::string_view, std::int64_t, std::int64_t> last{"", -1, -1};
+    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t, float& x) {
+      if (array == 0 && last != std::tuple(table, row, std::int64_t{0})) {
+        last = {table, row, 0};
+        rows.emplace_back();
+      }
+      rows.back().push_back(x);
+    });
+    return rows;
+  }
+
+  Sharded& tables;
+  std::vector<std::vector<float>> before;
+  std::set<std::pair<int, std::int64_t>> touched;
+  bool open = false;
+  std::int64_t wrong = 0, updates = 0;
+  std::size_t changed_rows = 0;
+};
 
 /// Adds what a checkpoint holds, read under another layout.
 void load_into(Values& values, const std::filesystem::path& checkpoint, const Layout& layout,
@@ -78,6 +139,61 @@ void load_into(Values& values, const std::filesystem::path& checkpoint, const La
 }
 
 }  // namespace
+
+TEST_CASE("tensors that hold NaN or infinite numbers are named, states are not") {
+  SelfCommunicator c;
+  const Model model{{{"a", 6, 4}, {"b", 9000, 4}, {"c", 3, 2}},
+                    {{"a", "a"}, {"b", "b"}, {"c", "c"}}};
+  LayoutCollection<Widths<>, O, Host, SelfCommunicator> tables(
+      c, Host{},
+      make_layout({1}, model.tables, model.features,
+                  {{0, {0, 6, 0, 4}, 0},
+                   {1, {0, 9000, 0, 1}, 0},
+                   {1, {0, 9000, 1, 4}, 0},
+                   {2, {0, 3, 0, 2}, 0}}),
+      {});
+  std::vector<float> dense(10);
+  CheckpointContents contents;
+  contents.add(tables);
+  contents.add("top.0.weight", {10}, std::span(dense));
+  CHECK(non_finite_tensors(contents).empty());
+  dense[9] = std::numeric_limits<float>::infinity();
+  visit(tables,
+        [](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
+          if (table == "b" && array == 0 && row == 8000 && column == 3) x = std::nanf("");
+          if (table == "c" && array == 1) x = std::nanf("");
+        });
+  CHECK(non_finite_tensors(contents) == std::vector<std::string>{"b.weight", "top.0.weight"});
+}
+
+TEST_CASE("rows change between begin_update and end_update alone, however they do") {
+  for (unsigned seed = 1; seed < 20; ++seed) {
+    Random random(seed);
+    const Model model = random_model(random, false);
+    const Layout layout =
+        random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    std::atomic<std::size_t> changed = 0;
+    run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
+      INFO("seed " << seed << ", rank " << c.rank());
+      Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = seed});
+      ChangeObserver observer(tables);
+      std::int64_t steps = 0;
+      for (const Way way : {Way::backward, Way::accumulate, Way::clip, Way::backward}) {
+        train(tables, model, static_cast<unsigned>(steps), c.rank(), way);
+        CHECK(observer.updates == ++steps);
+      }
+      for (std::size_t t = 0; t < model.tables.size(); ++t) {
+        const std::vector<std::int64_t> rows{0, model.tables[t].rows - 1};
+        tables.reset_rows(static_cast<int>(t), rows);
+        CHECK(observer.updates == ++steps);
+      }
+      CHECK(observer.wrong == 0);
+      CHECK(observer.now() == observer.before);
+      changed += observer.changed_rows;
+    });
+    CHECK(changed != 0);
+  }
+}
 
 TEST_CASE("an asynchronous save holds the step at which it began, however long it takes") {
   for (unsigned seed = 1; seed < 20; ++seed) {
@@ -102,7 +218,8 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
       AsyncSave save(c, folder.path, contents, 2,
                      {.save = {.max_file_bytes = 50'000}, .memory_bytes = memory});
       dense.assign(10, -1.0f);
-      for (unsigned step = 2; step < 12; ++step) train(tables, model, step, c.rank());
+      for (unsigned step = 2; step < 12; ++step)
+        train(tables, model, step, c.rank(), static_cast<Way>((seed + step) % 3));
       CHECK(tables.steps() == 12);
       bool published = false;
       for (int i = 0; i < 10 && !published; ++i) {

@@ -155,15 +155,30 @@ TEST_CASE("accumulation: an apply that fails behind the merge of copies drops th
   failed_apply_drops_gradients(Collective::all_reduce, 1, ClipByGlobalNorm{1});
 }
 
-TEST_CASE("accumulation: other rates are refused before anything is merged") {
+TEST_CASE("accumulation: other rates and clips are refused before anything is merged") {
   on_layouts({}, [](Comm& communicator, const Layout& layout) {
-    if (layout.shards[0].rank != every_rank) return;  // nobody asks
     Rank rank(communicator, layout);
+    const bool first = communicator.rank() == 0;
     rank.accumulate();
-    if (communicator.rank() == 1) rank.embeddings.set_learning_rate(0.5f);
-    CHECK_THROWS_WITH_AS(rank.embeddings.apply(), doctest::Contains("learning rate"),
+    if (!first) rank.embeddings.set_learning_rate(0.5f);
+    CHECK_THROWS_WITH_AS(rank.embeddings.apply(),
+                         doctest::Contains(first ? "apply: rank 1 has learning rate 0.5"
+                                                 : "apply: rank 0 has learning rate 1"),
                          InvalidArgument);
     rank.embeddings.set_learning_rate(1);
+    const char* const refusal = first ? "apply: rank 1 clips gradients by ClipByValue{0.25}, but "
+                                        "rank 0 by ClipByValue{2}; every rank must"
+                                      : "apply: rank 0 clips gradients by ClipByValue{2}, but";
+    CHECK_THROWS_WITH_AS(rank.embeddings.apply(ClipByValue{first ? 2 : 0.25f}),
+                         doctest::Contains(refusal), InvalidArgument);
+    const auto other_kinds = [&] {
+      first ? rank.embeddings.apply(ClipByGlobalNorm{2}) : rank.embeddings.apply();
+    };
+    CHECK_THROWS_WITH_AS(other_kinds(),
+                         doctest::Contains(first ? "rank 1 clips gradients by KeepGradients, but "
+                                                   "rank 0 by ClipByGlobalNorm{2};"
+                                                 : "rank 0 clips gradients by ClipByGlobalNorm"),
+                         InvalidArgument);
     rank.embeddings.apply();
     rank.check_rows(-4, -2);
   });

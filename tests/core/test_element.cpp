@@ -10,8 +10,25 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 using namespace tessera;
+
+namespace {
+
+/// Whether T(x) compiles, and T{x}.
+template <class T, class X>
+constexpr bool made_of = requires(X x) { T(x); } || requires(X x) { T{x}; };
+template <class T>
+constexpr bool made_of_bits_alone =
+    std::is_constructible_v<T, std::uint16_t> && !std::is_convertible_v<std::uint16_t, T> &&
+    !made_of<T, float> && !made_of<T, double> && !made_of<T, int> && !made_of<T, bool> &&
+    !made_of<T, std::int16_t>;
+static_assert(made_of_bits_alone<BFloat16> && !made_of<BFloat16, Half>);
+static_assert(made_of_bits_alone<Half> && !made_of<Half, BFloat16>);
+static_assert(std::is_trivially_copyable_v<BFloat16> && std::is_trivially_copyable_v<Half>);
+
+}  // namespace
 
 TEST_CASE("every bfloat16 converts to float and back") {
   for (std::uint32_t i = 0; i < 65536; ++i) {

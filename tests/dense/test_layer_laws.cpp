@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,7 +34,10 @@ enum class Fault {
   adds,
   wrong_weights,
   wrong_input,
-  empty
+  empty,
+  hides_nan,
+  hides_nan_of_weights,
+  spreads_nan
 };
 
 /// y = x W^T, of 3 numbers 2, and at most one fault.
@@ -61,6 +65,9 @@ class PlainLayer {
       for (std::int64_t o = 0; o < 2; ++o) {
         float sum = has(Fault::other_samples) ? x(x.rows - 1, 0) : 0.0f;
         for (std::int64_t i = 0; i < 3; ++i) sum += x(r, i) * weight(o, i);
+        if (has(Fault::hides_nan) && std::isnan(x(r, 1))) sum = 0;
+        if (has(Fault::hides_nan_of_weights) && std::isnan(weight(o, 0))) sum = 0;
+        if (has(Fault::spreads_nan) && r > 0 && std::isnan(x(r - 1, 2))) sum = x(r - 1, 2);
         y(r, o) = sum + (has(Fault::other_bits) ? 1e-3f * calls_ : 0.0f);
         if (has(Fault::beside)) y.row(r)[2] = 0;
         if (has(Fault::input)) const_cast<float*>(x.row(r))[0] = 0.5f;
@@ -178,4 +185,7 @@ TEST_CASE("each fault of a layer breaks a law") {
   breaks(Fault::wrong_weights, "backward: along a direction of the parameters");
   breaks(Fault::wrong_input, "backward: along a direction of the input");
   breaks(Fault::empty, "backward: a batch of no samples");
+  breaks(Fault::hides_nan, "forward: NaN in column 1 of the input gives no NaN");
+  breaks(Fault::hides_nan_of_weights, "forward: parameters of NaN give sample 0 no NaN");
+  breaks(Fault::spreads_nan, "forward: NaN in column 2 of the input gives NaN to other samples");
 }

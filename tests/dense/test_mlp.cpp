@@ -448,3 +448,14 @@ TEST_CASE("what cannot work says so") {
                        "Mlp: bind needs 8 parameters, got 3 values and 3 gradients",
                        InvalidArgument);
 }
+
+TEST_CASE("numbers that become NaN on the way are NaN behind every ReLU") {
+  Mlp<> mlp({2, 2, 2, 1}, {.last_relu = true});
+  // layers of [out, in], then biases: the second takes one number from the other
+  std::vector<float> values{1, 1, 1, 1, 0, 0, 1, -1, 1, 1, 0, 0, 1, 1, 0}, gradients(values.size());
+  mlp.bind(values, gradients);
+  std::vector<float> x, y(70);
+  for (int s = 0; s < 70; ++s) x.insert(x.end(), 2, s == 40 ? 3e38f : 1.0f);
+  mlp.forward({x.data(), 70, 2}, {y.data(), 70, 1});
+  for (int s = 0; s < 70; ++s) CHECK((s == 40 ? std::isnan(y[s]) : y[s] == 4));
+}

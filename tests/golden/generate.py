@@ -12,6 +12,7 @@ import struct
 import sys
 
 UNIT = 5
+NEWLINE = "\n"
 ROWWISE_ADAGRADS = {"none": "RowWiseAdagrad", "l2": "RowWiseAdagradL2", "decoupled": "RowWiseAdagradDecoupled"}
 OPTIMIZERS = {  # the type, and the constants it has
     "sgd": lambda o: ("Sgd", ()),
@@ -97,72 +98,65 @@ class Source:
         return ",\n    ".join(f"golden::Named<{text(name)}, ts::Plan<{', '.join(entries)}, {features}>>" for name, entries in named)
 
 
-def embedding(case):
-    source = Source(case["tables"])
-    features = ", ".join(
-        f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}, {str(f.get('weighted', False)).lower()}}}"
-        for f in case["features"])
+def features_array(features):
+    """The array that plans take features from: of cases' own, or of one feature for each table."""
+    specs = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}, {str(f['weighted']).lower()}}}" for f in features)
+    return f"constexpr std::array<ts::FeatureSpec, {len(features)}> kFeatures{{{specs}}};"
+
+
+def feature_per_table(tables):
+    return [{"name": t["name"], "table": t["name"], "pooling": "sum", "weighted": False} for t in tables]
+
+
+def program(tables, features, run):
+    """Plans, and what runs them: `run` as C++ text."""
+    source = Source(tables)
     plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
-    optimizer = case["optimizer"]
-    return f"""{chr(10).join(source.arrays)}
-constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
+    return f"""{NEWLINE.join(source.arrays)}
+{features_array(features)}
 using Plans = golden::PlanList<
     {plans}>;
 
 int run(int argc, char** argv) {{
-  return golden::run_embedding<Plans>(argc, argv, {optimizer_value(optimizer)}, {number(optimizer['lr'])}, {case['batch']}, {case['steps']});
-}}
+{run}}}
 """
 
 
-def accumulate(case):
-    source = Source(case["tables"])
-    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}}}" for f in case["features"])
-    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
-    clip = case["clip"] or {"kind": "global_norm", "max": float("inf")}
-    maximum = "" if clip["max"] == float("inf") else number(clip["max"])
-    clip_value = f"ts::{'ClipByValue' if clip['kind'] == 'value' else 'ClipByGlobalNorm'}{{{maximum}}}"
-    return f"""{chr(10).join(source.arrays)}
-constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
-using Plans = golden::PlanList<
-    {plans}>;
-
-int run(int argc, char** argv) {{
-  return golden::run_accumulate<Plans>(argc, argv, {optimizer_value(case['optimizer'])}, {number(case['optimizer']['lr'])}, {clip_value},
-      {{{', '.join(map(str, case['micro_batches']))}}}, {case['applies']});
-}}
-"""
-
-
-def groups(case):
-    source = Source(case["tables"])
-    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}}}" for f in case["features"])
-    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+def groups(options):
+    """The C++ expression of training groups; `options`: an optimizer and the entries it is for, as C++ text, of each."""
     types, values = [], []
-    for table in case["tables"]:
-        o = table["optimizer"]
-        of_table = f"ts::Table<{text(table['name'])}, {table['rows']}, {table['width']}>"
+    for o, entries in options:
         frozen = o["kind"] == "frozen"
-        types.append(f"ts::Frozen<{of_table}>" if frozen else f"ts::Train<ts::{OPTIMIZERS[o['kind']](o)[0]}, {of_table}>")
-        values.append("{}" if frozen else f"{{{optimizer_value(o)}, {number(o['lr'])}}}")
-    names = ", ".join(text(t["name"]) for t in case["tables"])
-    return f"""{chr(10).join(source.arrays)}
-constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
-using Plans = golden::PlanList<
-    {plans}>;
+        rate = number(o.get("lr", 0))
+        types.append(f"ts::Frozen<{entries}>" if frozen else f"ts::Train<{', '.join(filter(None, ['ts::' + OPTIMIZERS[o['kind']](o)[0], entries]))}>")
+        values.append(f"ts::GroupOptions<{types[-1]}>{{{'' if frozen else f'{optimizer_value(o)}, {rate}'}}}")
+    return f"ts::TrainingGroups<{', '.join(types)}>", f"{{{{{', '.join(values)}}}}}"
 
-int run(int argc, char** argv) {{
-  const ts::TrainingGroups<{', '.join(types)}> training{{{{{', '.join(f"ts::GroupOptions<{t}>{v}" for t, v in zip(types, values))}}}}};
-  return golden::run_groups<Plans>(argc, argv, training, {{{{{names}}}, {case['batch']}, {case['steps']}}});
-}}
-"""
+
+def tables(case):
+    """Cases of kinds `embedding` and `accumulate`, with any features and optimizers."""
+    accumulates = case["kind"] == "accumulate"
+    clip = "ts::KeepGradients{}"
+    if accumulates:
+        given = case["clip"] or {"kind": "global_norm", "max": float("inf")}
+        clip = f"{CLIPS[given['kind']]}{{{'' if given['max'] == float('inf') else number(given['max'])}}}"
+        steps = [[(f"apply{a}.micro{m}.", n) for m, n in enumerate(case["micro_batches"])] for a in range(case["applies"])]
+    else:
+        steps = [[(f"step{k}.", case["batch"])] for k in range(case["steps"])]
+    steps = ", ".join("{" + ", ".join(f"{{{text(prefix)}, {n}}}" for prefix, n in step) + "}" for step in steps)
+    names = ""
+    if "optimizer" in case:
+        kind, value, rate = f"ts::{OPTIMIZERS[case['optimizer']['kind']](case['optimizer'])[0]}", optimizer_value(case["optimizer"]), number(case["optimizer"]["lr"])
+    else:
+        kind, value = groups([(t["optimizer"], f"ts::Table<{text(t['name'])}, {t['rows']}, {t['width']}>") for t in case["tables"]])
+        names, rate = ", ".join(text(t["name"]) for t in case["tables"]), "0"
+    return program(case["tables"], case["features"], f"""  using Case = golden::TablesCase<{kind}, decltype({clip})>;
+  return golden::run_tables<Plans>(argc, argv, Case{{{value}, {rate}, {{{names}}}, {{{steps}}}, {str(accumulates).lower()}, {clip}}});
+""")
 
 
 def model(case):
     tables = case["tables"]
-    source = Source(tables)
-    features = ", ".join(f"ts::FeatureSpec{{{text(t['name'])}, {text(t['name'])}}}" for t in tables)
-    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
     bottom, top = case["bottom_mlp"], case["top_mlp"]
     columns = bottom[-1] + sum(t["width"] for t in tables)
     if case["kind"] == "dlrm":
@@ -170,40 +164,20 @@ def model(case):
     else:
         interaction = f"golden::Cross<{columns}, {case['cross']['layers']}, {case['cross'].get('rank') or 0}>"
     losses = ", ".join(repr(x) for x in case["losses"])
-    return f"""{chr(10).join(source.arrays)}
-constexpr std::array<ts::FeatureSpec, {len(tables)}> kFeatures{{{features}}};
-using Plans = golden::PlanList<
-    {plans}>;
-
-int run(int argc, char** argv) {{
-  return golden::run_model<Plans, {interaction}>(argc, argv, {{.batch = {case['batch']}, .dense = {case['dense_features']},
+    return program(tables, feature_per_table(tables), f"""  return golden::run_model<Plans, {interaction}>(argc, argv, {{.batch = {case['batch']}, .dense = {case['dense_features']},
       .bottom = {{{', '.join(map(str, bottom))}}}, .top = {{{', '.join(map(str, top))}}}, .learning_rate = {number(case['lr'])},
       .losses = {{{losses}}}}});
-}}
-"""
+""")
 
 
 def wide_deep(case):
     tables = [{"name": f"wide.{f['name']}", "rows": f["rows"], "width": 1} for f in case["features"]]
     tables += [{"name": f"deep.{f['name']}", "rows": f["rows"], "width": f["deep_width"]} for f in case["features"] if f["deep_width"] > 0]
-    source = Source(tables)
-    features = ", ".join(f"ts::FeatureSpec{{{text(t['name'])}, {text(t['name'])}}}" for t in tables)
-    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
-    types, values = [], []
-    for o in (case["wide_optimizer"], case["deep_optimizer"]):
-        types.append(f"ts::Train<ts::{OPTIMIZERS[o['kind']](o)[0]}>")
-        values.append(f"ts::GroupOptions<{types[-1]}>{{{optimizer_value(o)}, {number(o['lr'])}}}")
-    return f"""{chr(10).join(source.arrays)}
-constexpr std::array<ts::FeatureSpec, {len(tables)}> kFeatures{{{features}}};
-using Plans = golden::PlanList<
-    {plans}>;
-
-int run(int argc, char** argv) {{
-  const ts::TrainingGroups<{', '.join(types)}> training{{{{{', '.join(values)}}}}};
+    kind, value = groups([(case["wide_optimizer"], ""), (case["deep_optimizer"], "")])
+    return program(tables, feature_per_table(tables), f"""  const {kind} training{value};
   return golden::run_wide_deep<Plans>(argc, argv, training, {{.batch = {case['batch']}, .dense = {case['dense_features']},
       .mlp = {{{', '.join(map(str, case['mlp']))}}}, .mlp_rate = {number(case['mlp_optimizer']['lr'])}, .losses = {doubles(case['losses'])}}});
-}}
-"""
+""")
 
 
 def doubles(values):
@@ -254,22 +228,84 @@ def hstu(case):
     return (f"int run(int argc, char** argv) {{\n  return golden::run_hstu<{case['heads']}, {case['attention_dim']}, {case['hidden_dim']}>(argc, argv, {case['width']}, {{{options}}});\n}}\n")
 
 
-WRITERS = {"embedding": embedding, "accumulate": accumulate, "groups": groups, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu,
+WRITERS = {"tables": tables, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu,
            "wide_deep": wide_deep}  # kinds of programs; <kind>_case.hpp runs them
+PROGRAMS = {"embedding": "tables", "accumulate": "tables", "dlrm": "model", "dcnv2": "model"}  # of other kinds of cases, the same
+KEYS = {  # all that a case of a kind may say besides `kind`
+    "embedding": "batch steps tables features optimizer",
+    "accumulate": "micro_batches applies clip tables features optimizer",
+    "dlrm": "batch steps dense_features bottom_mlp top_mlp lr losses tables cross",
+    "dcnv2": "batch steps dense_features bottom_mlp top_mlp lr losses tables cross",
+    "schedule": "schedules",
+    "auc": "sets thresholds",
+    "quantized": "rows width row_kinds",
+    "hstu": "batch width heads attention_dim hidden_dim alpha norm_eps max_seq_len silu concat_ux max_attn_len num_targets",
+    "wide_deep": "batch steps dense_features features mlp losses wide_optimizer deep_optimizer mlp_optimizer",
+}
 POOLINGS = ("sum", "mean", "max", "none")
+CLIPS = {"global_norm": "ts::ClipByGlobalNorm", "value": "ts::ClipByValue"}
 
 
-def program_kind(case):
-    """Which kind of program runs a case; None: the library cannot do yet what the case asks for."""
+class Unknown(Exception):
+    """A case says something that this reader does not know: it is refused, as its numbers would be compared with others."""
+
+
+def known(what, given, keys):
+    for key in given:
+        if key not in keys:
+            raise Unknown(f"{what} has '{key}', which is not known here")
+
+
+def one_of(what, given, names):
+    if given not in names:
+        raise Unknown(f"{what} is '{given}'; known are {', '.join(names)}")
+
+
+def check_optimizer(what, o, frozen=False):
+    if frozen and o["kind"] == "frozen":
+        return known(what, o, ("kind",))
+    one_of(f"{what}: kind", o["kind"], OPTIMIZERS)
+    if o["kind"] == "rowwise_adagrad":
+        one_of(f"{what}: weight_decay_mode", o.get("weight_decay_mode", "none"), ROWWISE_ADAGRADS)
+        if o.get("weight_decay", 0) != 0 and o.get("weight_decay_mode", "none") == "none":
+            raise Unknown(f"{what} has a weight_decay, and no weight_decay_mode")
+    known(what, o, ("kind", "lr", "weight_decay_mode", *OPTIMIZERS[o["kind"]](o)[1]))
+
+
+def check(case):
+    """Raises Unknown for all that the writers would pass over."""
     kind = case["kind"]
-    if kind in ("embedding", "accumulate"):
-        if any(f["pooling"] not in POOLINGS for f in case["features"]):
-            return None
-        optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
-        if kind == "embedding" and "optimizer" not in case:
-            return "groups" if all(o["kind"] in OPTIMIZERS or o["kind"] == "frozen" for o in optimizers) else None
-        return kind if all(o["kind"] in OPTIMIZERS for o in optimizers) else None
-    return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
+    one_of("kind", kind, KEYS)
+    known("the case", case, ("kind", *KEYS[kind].split()))
+    for o in ("wide_optimizer", "deep_optimizer", "mlp_optimizer"):
+        if kind == "wide_deep":
+            check_optimizer(o, case[o])
+    if kind == "wide_deep":
+        one_of("mlp_optimizer: kind", case["mlp_optimizer"]["kind"], ("sgd",))
+        for f in case["features"]:
+            known("a feature", f, ("name", "rows", "deep_width"))
+        return
+    for t in case.get("tables", ()):
+        known(f"table '{t['name']}'", t, ("name", "rows", "width", *(("optimizer",) if PROGRAMS[kind] == "tables" else ())))
+    if PROGRAMS.get(kind) == "model":
+        known("cross", case.get("cross") or {}, ("layers", "rank"))
+    if PROGRAMS.get(kind) != "tables":
+        return
+    own = [t for t in case["tables"] if "optimizer" in t]
+    if len(own) != (0 if "optimizer" in case else len(case["tables"])):
+        raise Unknown("there is neither one optimizer for all tables, nor one of each")
+    if "optimizer" in case:
+        check_optimizer("the optimizer", case["optimizer"])
+    for t in own:
+        check_optimizer(f"the optimizer of table '{t['name']}'", t["optimizer"], frozen=True)
+    for f in case["features"]:
+        known(f"feature '{f['name']}'", f, ("name", "table", "pooling", "weighted"))
+        one_of(f"feature '{f['name']}': pooling", f["pooling"], POOLINGS)
+        if f.setdefault("weighted", False) and f["pooling"] in ("none", "max"):
+            raise Unknown(f"feature '{f['name']}' has weights under pooling {f['pooling']}")
+    if case.get("clip"):
+        known("clip", case["clip"], ("kind", "max"))
+        one_of("clip: kind", case["clip"]["kind"], CLIPS)
 
 
 def unit(kind, cases):
@@ -291,13 +327,14 @@ int main(int argc, char** argv) {{ return golden::choose_case({{{choices}}}, arg
 def main(cases, output):
     output.mkdir(parents=True, exist_ok=True)
     kinds = {kind: [] for kind in WRITERS}
-    later = []
+    refused = []
     for path in sorted(cases.glob("*.safetensors")):
         case = read_case(path)
-        if kind := program_kind(case):
-            kinds[kind].append((path, case))
-        else:
-            later.append(path.stem)
+        try:
+            check(case)
+            kinds[PROGRAMS.get(case["kind"], case["kind"])].append((path, case))
+        except Unknown as why:
+            refused.append(f"{path.stem} {why}")
     if not any(kinds.values()):
         sys.exit(f"{cases}: no *.safetensors case that can be run")
     contents, programs = {}, []
@@ -307,7 +344,7 @@ def main(cases, output):
             contents[f"{name}.cpp"] = unit(kind, found[begin:begin + UNIT])
             programs += [f"{name} {path.stem}" for path, _ in found[begin:begin + UNIT]]
     contents["cases.txt"] = "\n".join(programs) + "\n"
-    contents["later.txt"] = "".join(f"{name}\n" for name in later)
+    contents["refused.txt"] = "".join(f"{line}\n" for line in refused)
     for name, content in contents.items():
         target = output / name
         if not target.exists() or target.read_text() != content:  # an unchanged source is not compiled again

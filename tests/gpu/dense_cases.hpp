@@ -288,6 +288,36 @@ TEST_CASE("dense layers and the dot interaction keep the laws") {
   CHECK(none(laws::interaction_laws(backend, DotInteraction<27, 16, 8>())));
 }
 
+TEST_CASE("mlp: NaN passes every ReLU, also what numbers become on the way") {
+  const Cuda backend;
+  for (const auto precision : {DensePrecision::float32, DensePrecision::bfloat16})
+    for (const bool epilogues : {false, true}) {
+      CAPTURE(epilogues);
+      Mlp<Cuda> mlp(backend, {2, 2, 2, 1},
+                    {.last_relu = true, .precision = precision, .gradient_epilogues = epilogues});
+      const auto count = static_cast<std::size_t>(mlp.parameter_count());
+      // layers of [out, in], then biases: the second takes one number from the other
+      std::vector<float> given{1, 1, 1, 1, 0, 0, 1, -1, 1, 1, 0, 0, 1, 1, 0};
+      REQUIRE(given.size() == count);
+      OnGpu<float> values(backend, given), gradients(backend, std::vector<float>(count));
+      mlp.bind({values.data(), count}, {gradients.data(), count});
+      const float nan = std::nanf("");
+      const OnGpu<float> x(backend, std::vector<float>{1, 2, nan, 2, 3e38f, 3e38f, -1, -1}),
+          y(backend, std::vector<float>(4));
+      mlp.forward({x.data(), 4, 2}, {y.data(), 4, 1});
+      const std::vector<float> found = y.read();
+      CHECK(found[0] == 6);
+      CHECK(std::isnan(found[1]));
+      CHECK(std::isnan(found[2]));  // infinity less infinity
+      CHECK(found[3] == 0);
+      given[2] = nan;
+      const OnGpu<float> spoiled(backend, given);
+      mlp.bind({spoiled.data(), count}, {gradients.data(), count});
+      mlp.forward({x.data(), 4, 2}, {y.data(), 4, 1});
+      for (const float number : y.read()) CHECK(std::isnan(number));
+    }
+}
+
 TEST_CASE("mlp: parameters that are kept are copied again when that is said again") {
   const Cuda backend;
   Mlp<Cuda> mlp(backend, {4, 3, 2}, {.precision = DensePrecision::bfloat16});

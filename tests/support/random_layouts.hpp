@@ -63,7 +63,9 @@ inline void cut(Random& random, const Rectangle& r, int depth, std::vector<Recta
   }
 }
 
-enum class Shape { whole, columns, any, replicated };
+/// The last: halves of columns, some of them copied to all ranks; tables of one width meet in one
+/// arena, whether they have copies or not.
+enum class Shape { whole, columns, any, replicated, copied_halves };
 
 inline Layout random_layout(Random& random, const Model& model, int ranks, Shape shape) {
   std::vector<Shard> shards;
@@ -73,15 +75,18 @@ inline Layout random_layout(Random& random, const Model& model, int ranks, Shape
     const Rectangle full{0, table.rows, 0, table.width};
     if (shape == Shape::any || shape == Shape::replicated)
       cut(random, full, 3, rectangles);
-    else if (shape == Shape::columns && table.width > 1) {
-      const int at = pick(random, 0, 1) == 0 ? table.width / 2 : pick(random, 1, table.width - 1);
+    else if ((shape == Shape::columns || shape == Shape::copied_halves) && table.width > 1) {
+      const int at = shape == Shape::copied_halves || pick(random, 0, 1) == 0
+                         ? table.width / 2
+                         : pick(random, 1, table.width - 1);
       rectangles = {{0, table.rows, 0, at}, {0, table.rows, at, table.width}};
     } else {
       rectangles = {full};
     }
     for (const Rectangle& r : rectangles)
       shards.push_back({static_cast<int>(t), r,
-                        shape == Shape::replicated && pick(random, 0, 1)
+                        (shape == Shape::replicated && pick(random, 0, 1)) ||
+                                (shape == Shape::copied_halves && pick(random, 0, 3) == 0)
                             ? every_rank
                             : pick(random, 0, ranks - 1)});
   }

@@ -36,6 +36,23 @@ TEST_CASE("a matrix begins as zeros, and its views are of its memory") {
   CHECK(constant.columns(4, 1)(2, 0) == 24.0f);
 }
 
+TEST_CASE("a matrix stands where a view of it is asked for") {
+  using M = Matrix<float>;
+  const auto set = [](MatrixView<float> view, float x) { view(1, 0) = x; };
+  const auto get = [](MatrixView<const float> view) { return view(1, 0) + view.columns; };
+  M m(2, 3);
+  const M& constant = m;
+  set(m, 4.0f);
+  CHECK(get(m) == 7.0f);
+  CHECK(get(constant) == 7.0f);
+  const MatrixView<float> named = m;
+  CHECK(named.data == m.view().data);
+  static_assert(!std::is_convertible_v<const M&, MatrixView<float>>);
+  // the view would outlive its memory
+  static_assert(!std::is_convertible_v<M, MatrixView<float>> &&
+                !std::is_convertible_v<M, MatrixView<const float>>);
+}
+
 TEST_CASE("a moved matrix takes its memory along") {
   Matrix<float> from(Host(), 2, 2);
   const MatrixView<float> view = from.view();

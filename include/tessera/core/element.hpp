@@ -9,15 +9,27 @@
 
 namespace tessera { inline namespace v0 {
 
-/// bfloat16: the upper half of an IEEE float.
+/// bfloat16: the upper half of an IEEE float. Constructed from its bits; from_float makes one of a number.
 struct BFloat16 {
   std::uint16_t bits = 0;
+
+  constexpr BFloat16() = default;
+  /// Of 16 bits alone: a number would be converted to bits in silence.
+  template <class Bits>
+    requires std::is_same_v<Bits, std::uint16_t>
+  TESSERA_HOST_DEVICE explicit constexpr BFloat16(Bits bits_) : bits(bits_) {}
   friend constexpr bool operator==(BFloat16, BFloat16) = default;
 };
 
-/// IEEE 754 binary16.
+/// IEEE 754 binary16. Constructed from its bits; from_float makes one of a number.
 struct Half {
   std::uint16_t bits = 0;
+
+  constexpr Half() = default;
+  /// Of 16 bits alone: a number would be converted to bits in silence.
+  template <class Bits>
+    requires std::is_same_v<Bits, std::uint16_t>
+  TESSERA_HOST_DEVICE explicit constexpr Half(Bits bits_) : bits(bits_) {}
   friend constexpr bool operator==(Half, Half) = default;
 };
 
@@ -61,7 +73,7 @@ TESSERA_HOST_DEVICE constexpr T from_float(float x) {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
     const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     const std::uint32_t quiet_nan = (bits >> 16) | 0x0040u;
-    return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded)};
+    return T{static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded)};
   } else {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -78,7 +90,7 @@ TESSERA_HOST_DEVICE constexpr T from_float(float x) {
         (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
     const std::uint32_t rounded = (subnormal & small) | (normal & ~small);
     const std::uint32_t result = (rounded < 0x7c00u ? rounded : 0x7c00u) | (nan & 0x0200u);
-    return {static_cast<std::uint16_t>(sign | result)};
+    return T{static_cast<std::uint16_t>(sign | result)};
   }
 }
 

@@ -61,7 +61,7 @@ TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
     const std::uint32_t nan = 0u - ((0x7f800000u - magnitude) >> 31);
     if constexpr (std::is_same_v<T, BFloat16>) {
       const std::uint32_t finite = 0u - ((magnitude - 0x7f800000u) >> 31);
-      return {static_cast<std::uint16_t>(((word + (bits & finite)) >> 16) | (nan & 0x0040u))};
+      return T{static_cast<std::uint16_t>(((word + (bits & finite)) >> 16) | (nan & 0x0040u))};
     } else {
       // Below 2^-14 (`small`) the unit is 2^-24: a fixed-point number with 16 bits behind the
       // point. From 2^16 on (not `in_range`) there is only infinity.
@@ -72,8 +72,8 @@ TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
       const std::uint32_t subnormal = (static_cast<std::uint32_t>(fixed) + bits) >> 16;
       const std::uint32_t normal = (magnitude - 0x38000000u + (bits >> 3)) >> 13;
       const std::uint32_t rounded = (subnormal & small) | (normal & ~small);
-      return {static_cast<std::uint16_t>(((word >> 16) & 0x8000u) | (rounded & in_range) |
-                                         (0x7c00u & ~in_range) | (nan & 0x0200u))};
+      return T{static_cast<std::uint16_t>(((word >> 16) & 0x8000u) | (rounded & in_range) |
+                                          (0x7c00u & ~in_range) | (nan & 0x0200u))};
     }
   }
 }

@@ -104,7 +104,7 @@ struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
   }
   __device__ __forceinline__ T element(int i) const {
     if constexpr (pairs)
-      return {static_cast<std::uint16_t>(word[i / 2] >> (i % 2 * 16))};
+      return T{static_cast<std::uint16_t>(word[i / 2] >> (i % 2 * 16))};
     else
       return word[i];
   }

@@ -70,7 +70,7 @@ struct MaskedRows {
                       std::int64_t column, float (&sum)[N]) const {
     Elements<M, N> kept;
     for (int i = 0; i < N; ++i) {
-      const bool keeps = activation.data == nullptr || to_float(a.value[i]) > 0.0f;
+      const bool keeps = activation.data == nullptr || !(to_float(a.value[i]) <= 0.0f);
       const float value = keeps ? to_float(g.value[i]) : 0.0f;
       kept.value[i] = from_float<M>(value);
       sum[i] += value;
@@ -211,8 +211,8 @@ void sum_of_rows(const Cuda& backend, std::string_view name, const Rows& rows, b
   if (sums != nullptr) add_chunks(backend, partial, chunks, columns, sums);
 }
 
-/// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it
-/// is empty), else 0; `sums` (or nothing) = its column sums.
+/// `masked` (or nothing, where it is empty) = gradient, 0 where activation is 0 or less (nowhere,
+/// where it is empty); `sums` (or nothing) = its column sums.
 template <Element G, Element A, Element M>
 void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
                   MatrixView<M> masked, float* sums) {
@@ -282,6 +282,94 @@ void narrow(const Cuda& backend, MatrixView<const float> from, MatrixView<T> to)
     launch(std::integral_constant<int, dense_vector>());
   else
     launch(std::integral_constant<int, 1>());
+}
+
+// cuBLASLt's ReLU turns NaN into 0 (forums.developer.nvidia.com, topic 329783), and a ReLU of our own
+// would read and write all that a product has just written. So the input and the parameters of a
+// stack of layers are measured, and rows are looked at again only where their numbers may leave the
+// range of floats on the way.
+
+inline constexpr int most_blocks = 1024;           ///< of kernels that go over a matrix in turns
+inline constexpr int columns_at_once = 1024;       ///< of a row, by one block
+inline constexpr float far_from_overflow = 1e37f;  ///< room for what 16 bits and TF32 round
+
+/// Bits of a float without its sign: of NaN they are above infinity's.
+template <Element T>
+__device__ std::uint32_t magnitude(T x) {
+  return __float_as_uint(to_float(x)) & 0x7fffffffu;
+}
+
+/// `*most` becomes the largest magnitude, where it is smaller.
+template <Element T>
+__global__ void __launch_bounds__(dense_threads)
+    measure_magnitude(const MatrixView<const T> matrix, std::uint32_t* most, const int blocks) {
+  const std::int64_t parts = ceil_divide(matrix.columns, columns_at_once);
+  std::uint32_t found = 0;
+  for (std::int64_t i = blockIdx.x; i < matrix.rows * parts; i += blocks) {
+    const std::int64_t row = i / parts, begin = (i - row * parts) * columns_at_once;
+    const std::int64_t end =
+        begin + columns_at_once < matrix.columns ? begin + columns_at_once : matrix.columns;
+    for (std::int64_t c = begin + threadIdx.x; c < end; c += dense_threads) {
+      const std::uint32_t own = magnitude(matrix(row, c));
+      found = own > found ? own : found;
+    }
+  }
+  auto& of_block = block_shared<std::uint32_t>();
+  if (threadIdx.x == 0) of_block = 0;
+  __syncthreads();
+  if (found != 0) atomicMax(&of_block, found);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(most, of_block);
+}
+
+template <Element T>
+void measure(const Cuda& backend, MatrixView<const T> matrix, std::uint32_t* most) {
+  if (matrix.contiguous()) matrix = {matrix.data, 1, matrix.rows * matrix.columns};
+  const std::int64_t jobs = matrix.rows * ceil_divide(matrix.columns, columns_at_once);
+  if (jobs == 0) return;
+  const int blocks = static_cast<int>(jobs < most_blocks ? jobs : most_blocks);
+  backend.launch("measure_magnitude", blocks, dense_threads, measure_magnitude<T>, matrix, most,
+                 blocks);
+}
+
+/// NaN in `out`, a layer's ReLU of `in` times `weights` transposed, where the product is NaN.
+/// `most`: the largest magnitudes of the input of the stack and of its parameters, `layers` of
+/// which, of `widest` inputs at most, end here. A block takes a row at a time.
+template <Element T, Element Out>
+__global__ void __launch_bounds__(dense_threads)
+    keep_nan_rows(const MatrixView<const T> in, const MatrixView<const T> weights, const Out* bias,
+                  const MatrixView<Out> out, const std::uint32_t* most, const int layers,
+                  const float widest, const int blocks) {
+  const float parameter = __uint_as_float(most[1]);
+  float bound = __uint_as_float(most[0]);
+  for (int l = 0; l < layers; ++l) bound = (bound * widest + 1.0f) * parameter;
+  if (bound < far_from_overflow) return;
+  auto& of_row = block_shared<std::uint32_t>();
+  for (std::int64_t row = blockIdx.x; row < out.rows; row += blocks) {
+    __syncthreads();
+    if (threadIdx.x == 0) of_row = 0;
+    __syncthreads();
+    for (std::int64_t k = threadIdx.x; k < in.columns; k += dense_threads)
+      atomicMax(&of_row, magnitude(in(row, k)));
+    __syncthreads();
+    if ((__uint_as_float(of_row) * widest + 1.0f) * parameter < far_from_overflow) continue;
+    for (std::int64_t c = threadIdx.x; c < out.columns; c += dense_threads) {
+      float sum = bias == nullptr ? 0.0f : to_float(bias[c]);
+      for (std::int64_t k = 0; k < in.columns; ++k)
+        sum = fmaf(to_float(in(row, k)), to_float(weights(c, k)), sum);
+      if (sum != sum) out(row, c) = from_float<Out>(sum);
+    }
+  }
+}
+
+template <Element T, Element Out>
+void keep_nan(const Cuda& backend, MatrixView<const T> in, MatrixView<const T> weights,
+              const std::type_identity_t<Out>* bias, MatrixView<Out> out, const std::uint32_t* most,
+              int layers, std::int64_t widest) {
+  if (out.rows == 0) return;
+  const int blocks = static_cast<int>(out.rows < most_blocks ? out.rows : most_blocks);
+  backend.launch("keep_nan_rows", blocks, dense_threads, keep_nan_rows<T, Out>, in, weights, bias,
+                 out, most, layers, static_cast<float>(widest), blocks);
 }
 
 /// The sum of the values of the block's threads, in a fixed order; for thread 0 alone.

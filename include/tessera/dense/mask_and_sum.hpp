@@ -9,7 +9,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// `out` [rows, columns] = the source, 0 where the activation is not positive (empty: nowhere), and
+/// `out` [rows, columns] = the source, 0 where the activation is 0 or less (empty: nowhere), and
 /// its columns are added to `sums` (null: not). Out may be the source. One pass, for a chunk that
 /// is in cache: the ReLU's and the bias' gradient.
 template <Element Source, Element Activation, Element Out>
@@ -27,7 +27,7 @@ void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> 
         float g[at_once];
         for (std::int64_t j = 0; j < count; ++j) {
           g[j] = to_float(s[j]);
-          if constexpr (Masked) g[j] = to_float(a[j]) > 0.0f ? g[j] : 0.0f;
+          if constexpr (Masked) g[j] = to_float(a[j]) <= 0.0f ? 0.0f : g[j];
         }
         for (std::int64_t j = 0; j < count; ++j) o[j] = from_float<Out>(g[j]);
         if constexpr (Summed)

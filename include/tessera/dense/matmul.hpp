@@ -137,13 +137,22 @@ struct MatMulShape {
   bool bias = false, relu = false, accumulate = false;
 };
 
+/// Zeros in place of what is not positive; NaN stays, which oneDNN's ReLU turns into 0.
+template <Element T>
+void rectify(T* values, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i)
+    values[i] = to_float(values[i]) <= 0.0f ? from_float<T>(0.0f) : values[i];
+}
+
 /// A oneDNN matmul of a fixed shape that runs on the calling thread. Not shared between threads: it
 /// keeps the operands' handles.
 class MatMul {
  public:
   /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`:
   /// oneDNN's choice).
-  MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr) {
+  MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
+      : rectified_(shape.relu ? shape.m * shape.n : 0), output_(shape.output) {
+    require(!shape.relu || shape.c_stride == shape.n, "MatMul: ReLU needs dense rows");
     using dims = dnnl::memory::dims;
     const auto input = onednn_type(shape.inputs), output = onednn_type(shape.output);
     const dnnl::memory::desc a(dims{shape.m, shape.k}, input,
@@ -156,7 +165,6 @@ class MatMul {
     const dnnl::memory::desc bias(dims{1, shape.n}, dnnl::memory::data_type::f32, dims{shape.n, 1});
     dnnl::post_ops post;
     if (shape.accumulate) post.append_sum(1.0f);
-    if (shape.relu) post.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(post);
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -202,9 +210,13 @@ class MatMul {
     }
     check_onednn(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments.data()),
                  "a matrix product");
+    output_ == DensePrecision::float32 ? rectify(static_cast<float*>(c), rectified_)
+                                       : rectify(static_cast<BFloat16*>(c), rectified_);
   }
 
  private:
+  std::int64_t rectified_;  ///< values that get a ReLU
+  DensePrecision output_;
   dnnl::primitive primitive_;
   dnnl::memory::desc b_desc_;
   std::size_t scratch_bytes_ = 0;

@@ -168,6 +168,16 @@ class Mlp<Cuda> : public detail::MlpLayers {
         }
       }
     copies_.refresh<T>(values_);
+    if (relu(0)) {
+      most_.resize(backend_, 2);
+      backend_.fill_zero(most_.data(), most_.size() * sizeof(std::uint32_t));
+      if (narrow_x_.data != nullptr)
+        gpu::measure(backend_, narrow_x_, most_.data());
+      else
+        gpu::measure(backend_, x_, most_.data());
+      gpu::measure(backend_, MatrixView<const float>(values_.data(), 1, std::ssize(values_)),
+                   most_.data() + 1);
+    }
     for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), bias_of<T>(l));
     const int last = layers() - 1;
     if constexpr (!std::is_same_v<T, float>)
@@ -195,6 +205,9 @@ class Mlp<Cuda> : public detail::MlpLayers {
       product.keep_mask = masked;
     }
     gemm_.run(product, in.data, weight, bias, out.data, nullptr, masked ? mask(l + 1) : nullptr);
+    if (relu(l))
+      gpu::keep_nan(backend_, in, weight_of<T>(l), options_.bias ? bias : nullptr, out,
+                    most_.data(), l + 1, *std::max_element(sizes().begin(), sizes().end()));
   }
 
   template <class T>
@@ -360,6 +373,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
   std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
   Buffer<std::byte, Cuda> gradient_[2];
   Buffer<float, Cuda> weight_gradient_;
+  /// with ReLU: the largest magnitudes of the input and of the parameters (gpu::keep_nan)
+  Buffer<std::uint32_t, Cuda> most_;
   Buffer<BFloat16, Cuda> narrow_input_;    ///< in bfloat16 alone
   MatrixView<const BFloat16> narrow_x_{};  ///< in place of x_ and y_
   MatrixView<BFloat16> narrow_y_{};

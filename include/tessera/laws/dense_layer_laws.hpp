@@ -8,9 +8,11 @@
 #include <tessera/laws/faults.hpp>
 #include <tessera/laws/slopes.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -104,6 +106,30 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
                   worst);
   }
 
+  // what looks for NaN in a model's output must find it
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto is_nan = [](float number) { return std::isnan(number); };
+  const auto nan_of = [&](const Floats& found_y, std::int64_t s) {
+    return std::any_of(found_y.begin() + s * out, found_y.begin() + (s + 1) * out, is_nan);
+  };
+  for (std::int64_t c = 0; c < in; ++c) {
+    const std::int64_t one = c % batch;
+    Floats spoiled = x;
+    spoiled[size(one, in) + static_cast<std::size_t>(c)] = nan;
+    const Floats found_y = forward(spoiled);
+    faults.expect(nan_of(found_y, one), "forward: NaN in column {} of the input gives no NaN", c);
+    for (std::int64_t s = 0; s < batch; ++s)
+      faults.expect(s == one || !nan_of(found_y, s),
+                    "forward: NaN in column {} of the input gives NaN to other samples", c);
+  }
+  if (count != 0) {
+    values.write(Floats(count, nan));
+    const Floats found_y = forward(x);
+    values.write(held);
+    for (std::int64_t s = 0; s < batch; ++s)
+      faults.expect(nan_of(found_y, s), "forward: parameters of NaN give sample {} no NaN", s);
+  }
+
   Pass pass{{backend, wide(x, in)}, {backend, Floats(size(batch, out + margin), untouched)}};
   const Memory given(backend, wide(dy, out)),
       taken(backend, Floats(size(batch, in + margin), untouched));
@@ -136,6 +162,14 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
                            return sum;
                          });
   }
+
+  Floats spoiled = x;
+  for (std::int64_t c = 0; c < in; ++c) spoiled[static_cast<std::size_t>(c)] = nan;
+  pass.x.write(wide(spoiled, in));
+  const Floats of_nan = backward(), dx_of_nan = taken.read();
+  faults.expect(std::any_of(of_nan.begin(), of_nan.end(), is_nan) ||
+                    std::any_of(dx_of_nan.begin(), dx_of_nan.end(), is_nan),
+                "backward: NaN in the input gives no gradient of NaN");
 
   layer.forward({pass.x.data(), 0, in}, {pass.y.data(), 0, out});
   gradients.write(Floats(count, 77.0f));

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,13 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
           changed[static_cast<std::size_t>(at * width + c)] =
               detail::number(4, static_cast<std::size_t>(c));
         const Floats after = forward(changed, {0, length}, own);
+        Floats spoiled = alone;
+        spoiled[static_cast<std::size_t>(at * width)] = std::numeric_limits<float>::quiet_NaN();
+        const Floats of_nan = forward(spoiled, {0, length}, own);
+        faults.expect(std::any_of(of_nan.begin() + at * width, of_nan.begin() + (at + 1) * width,
+                                  [](float number) { return std::isnan(number); }),
+                      "forward: NaN at position {} of {} ({} targets) gives no NaN there", at,
+                      length, count);
         const bool target = at >= history;
         for (std::int64_t i = 0; i < length; ++i) {
           if (i == at || (!target && (i > at || !options.causal))) continue;

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <limits>
+#include <string_view>
 
 namespace tessera { inline namespace v0 {
 
 // How gradients are limited before an optimizer gets them: what LayoutCollection::apply takes.
 
 /// Not at all.
-struct KeepGradients {};
+struct KeepGradients {
+  static constexpr std::string_view name = "KeepGradients";
+};
 
 /// All gradients of tables and dense layers times min(1, max / norm), their Euclidean norm
 /// together. As torch.nn.utils.clip_grad_norm_, without its 1e-6. The norm is exact up to one
@@ -19,6 +22,7 @@ struct KeepGradients {};
 ///     embeddings.accumulate(pooled, gradient);
 ///     const double norm = embeddings.apply(ClipByGlobalNorm{1.0f}, parameters.gradients());
 struct ClipByGlobalNorm {
+  static constexpr std::string_view name = "ClipByGlobalNorm";
   float max = std::numeric_limits<float>::infinity();
 };
 
@@ -28,6 +32,7 @@ struct ClipByGlobalNorm {
 ///
 ///     embeddings.apply(ClipByRowNorm{0.1f});
 struct ClipByRowNorm {
+  static constexpr std::string_view name = "ClipByRowNorm";
   float max = std::numeric_limits<float>::infinity();
 };
 
@@ -35,6 +40,7 @@ struct ClipByRowNorm {
 ///
 ///     embeddings.apply(ClipByValue{0.01f}, parameters.gradients());
 struct ClipByValue {
+  static constexpr std::string_view name = "ClipByValue";
   float max = std::numeric_limits<float>::infinity();
 };
 

@@ -36,9 +36,8 @@ class Accumulator {
         communicator_(communicator),
         store_(store),
         updater_(updater),
-        arenas_(store.arenas().size()) {
-    for (std::size_t a = 0; a < arenas_.size(); ++a) arenas_[a].meets_copies = meets_copies(a);
-  }
+        arenas_(store.arenas().size()),
+        joins_lists_(communicator.size() > 1 && meets_copies(store.layout())) {}
 
   void require_none(std::string_view call) const {
     require(batches_ == 0,
@@ -68,13 +67,14 @@ class Accumulator {
     step.progress.accumulated_no_more();
   }
 
-  /// Ranks tell each other their gradients of copied tables. Collective; the first of what `apply`
-  /// does. False where there is nothing to apply, as all gradients were refused. Where it throws,
-  /// gradients are as before.
-  bool gather(double rates) {
+  /// Ranks tell each other their rates and clipping, which must be the same, and their gradients of
+  /// copied tables. Collective; the first of what `apply` does. False where there is nothing to
+  /// apply, as all gradients were refused. Where it throws, gradients are as before.
+  bool gather(double rates, const auto& clip) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
     if (batches_ == 0) return skipped_ = false;
+    require_same_apply(communicator_, rates, clip);
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.gather(false, rates);
     skipped_ = false;
@@ -86,7 +86,7 @@ class Accumulator {
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!trains(a)) continue;
       arenas_[a].merged = updater_.merged_over_ranks(a);
-      if (arenas_[a].meets_copies) join_lists(a);
+      if (joins_lists_) join_lists(a);
     }
   }
 
@@ -178,8 +178,8 @@ class Accumulator {
     updater_.hold_merged();
     updater_.exchange_merged(now);
     advance(now);
-    for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (trains(a)) updater_.apply_merged(a, now);
+    updater_.update(
+        [&](std::size_t a, const Backend& backend) { updater_.apply_merged(a, now, backend); });
     clear();
   }
 
@@ -199,7 +199,6 @@ class Accumulator {
   struct PerArena {
     MergedLists merged;      // by batch: as other ranks have those of the same tables
     std::vector<Sums> sums;  // likewise; what is more is of earlier steps
-    bool meets_copies = false;
   };
 
   /// Room for a list, of what an earlier step had there where that is hardly larger.
@@ -255,18 +254,16 @@ class Accumulator {
     return merged;
   }
 
-  /// Whether some columns of an arena's tables lie on one rank, as its own do, and others are
-  /// copied to all. The copies' gradients are one list, merged over ranks.
-  bool meets_copies(std::size_t a) const {
-    const ArenaPlan& plan = store_.routing().arenas()[a];
-    const std::vector<Shard>& shards = store_.layout().shards;
-    return plan.trains && !plan.replicated && communicator_.size() > 1 &&
-           std::any_of(plan.shards.begin(), plan.shards.end(), [&](int own) {
-             const int table = shards[static_cast<std::size_t>(own)].table;
-             return std::any_of(shards.begin(), shards.end(), [&](const Shard& shard) {
-               return shard.table == table && shard.rank == every_rank;
-             });
-           });
+  /// Whether some columns of a table lie on one rank and others are copied to all. The copies'
+  /// gradients are one list, merged over ranks; so those of the others must be, and of all shards
+  /// that meet these in an arena, and of their tables' other shards on other ranks, and so on.
+  static bool meets_copies(const Layout& layout) {
+    std::vector<bool> copied(layout.tables.size()), owned(layout.tables.size());
+    for (const Shard& shard : layout.shards)
+      (shard.rank == every_rank ? copied : owned)[static_cast<std::size_t>(shard.table)] = true;
+    for (std::size_t t = 0; t < copied.size(); ++t)
+      if (copied[t] && owned[t]) return true;
+    return false;
   }
 
   /// All lists of an arena as one, which the shards that it exchanges mean squares with have, too.
@@ -286,6 +283,7 @@ class Accumulator {
   const Store& store_;
   Updater<Store, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
+  bool joins_lists_;
   Buffer<std::int64_t, Backend> digits_;
   std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;

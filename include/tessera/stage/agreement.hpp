@@ -9,6 +9,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/op/initialize.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/optimizer/clip.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
 #include <tessera/tables/training_groups.hpp>
@@ -269,6 +270,34 @@ void require_offered(const Layout& layout, const RankLayout& routing, int ranks,
   require(layout.ranks() == 1 || HasAllReduce<Comm> || !rejects,
           "EmbeddingCollection: the communicator lacks all_reduce, which the option "
           "NonFinite::reject needs");
+}
+
+/// Throws InvalidArgument on every rank unless all give `apply` the same rates and the same
+/// clipping. Collective: 32 bytes per pair of ranks.
+template <class Clip, class Comm>
+void require_same_apply(Comm& communicator, double rates, const Clip& clip) {
+  if (communicator.size() == 1) return;
+  struct Given {
+    double rates = 0;
+    float max = 0;
+    char clip[20] = {};
+  };
+  Given own{rates, 0, {}};
+  Clip::name.copy(own.clip, sizeof(own.clip) - 1);
+  if constexpr (requires { clip.max; }) own.max = clip.max;
+  const std::vector<Given> all = gather_equal<Given>(communicator, std::span<const Given>(&own, 1));
+  const auto text = [](const Given& given) {
+    return given.max == 0 ? std::string(given.clip)
+                          : fmt::format("{}{{{}}}", given.clip, given.max);
+  };
+  for (int r = 0; r < communicator.size(); ++r) {
+    const Given& other = all[static_cast<std::size_t>(r)];
+    require_same_rate("apply", communicator.rank(), rates, r, other.rates);
+    require(other.max == own.max && std::string_view(other.clip) == own.clip,
+            "apply: rank {} clips gradients by {}, but rank {} by {}; every rank must give the "
+            "same clipping",
+            r, text(other), communicator.rank(), text(own));
+  }
 }
 
 /// Throws on every rank, before a stage, unless all ranks are at the same stage of the same step.

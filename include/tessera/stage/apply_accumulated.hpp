@@ -56,16 +56,16 @@ Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cl
 /// ClipByGlobalNorm, ClipByValue or ClipByRowNorm. `dense`: gradients of dense layers in the
 /// backend's memory, alike on all ranks; they count in the norm, and are clipped in place. Does
 /// nothing where NonFinite::reject refused every batch. Throws InvalidArgument where nothing was
-/// accumulated, where `clip` has no positive number or ranks have other rates: then the gradients
-/// wait for another call; and where the norm is not finite: then, as by all that throws later, they
-/// are dropped, as merged copies must not be merged again. Collective.
+/// accumulated, where `clip` has no positive number or ranks have other rates or another clip: then
+/// the gradients wait for another call; and where the norm is not finite: then, as by all that
+/// throws later, they are dropped, as merged copies must not be merged again. Collective.
 template <class Accumulated, class Trained, class Steps, class Clip>
 Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
                           std::uint64_t seed, const Clip& clip, std::span<float> dense,
                           std::int64_t* counter = nullptr) {
   if constexpr (requires { clip.max; })
     require(clip.max > 0, "apply: clipping to {}; give a positive number", clip.max);
-  if (!gradients.gather(steps.rates())) return {};
+  if (!gradients.gather(steps.rates(), clip)) return {};
   try {
     gradients.merge_copies();
     const Clipped clipped = clip_accumulated(gradients, clip, dense, counter);

@@ -18,7 +18,6 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <IdType Id, class Backend, Element G, class Store, class Comm, class Trained, class Steps>
 void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Store& store,
                 Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
-  const RankLayout& routing = store.routing();
   step.sorted.join(updater.backend());
   store.refresh();
   const std::size_t arenas = store.arenas().size();
@@ -33,9 +32,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Sto
   updater.exchange(step.batch.most_entries(), now);
   steps.advance(training, store.seed(), now);
   const std::vector<op::GradientGroup<Id, G>> none;
-  const ObservedUpdate observed(updater.observers());
-  updater.for_each_arena([&](std::size_t a, const Backend& backend) {
-    if (!routing.arenas()[a].trains) return;
+  updater.update([&](std::size_t a, const Backend& backend) {
     const auto groups = [&](IdsAre ids) -> const auto& {
       return updater.shared(a) ? none : gradients_of(step, a, gradient, ids);
     };

@@ -146,13 +146,17 @@ class Updater {
     }
   }
 
-  /// f(arena, backend) for all arenas; `backend` is for the arena's `apply`.
+  /// A step's update, which observers are told of: f(arena, backend) for all arenas that train;
+  /// `backend` is for the arena's `apply`. Nothing else of a step changes rows.
   template <class F>
-  void for_each_arena(F&& f) {
+  void update(F&& f) {
+    const ObservedUpdate observed(observers_);
     const auto apart = [&](std::size_t a) {
       return !tells() && routing_.arenas()[a].trains && !shared(a) && store_.cache(a) == nullptr;
     };
-    streams_.for_each(backend_, arenas_.size(), apart, f);
+    streams_.for_each(backend_, arenas_.size(), apart, [&](std::size_t a, const Backend& backend) {
+      if (routing_.arenas()[a].trains) f(a, backend);
+    });
   }
   /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are
   /// for arenas that are not shared. Asks no other rank.
@@ -194,14 +198,14 @@ class Updater {
   }
 
   /// After `exchange`.
-  void apply_merged(std::size_t a, const Now& now) {
+  void apply_merged(std::size_t a, const Now& now, const Backend& backend) {
     const auto groups = groups_of(merged_[a], arenas_[a].width());
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
         if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
-      run_update<I, Width>(backend_, a, now, placed(a, groups));
+      run_update<I, Width>(backend, a, now, placed(a, groups));
     });
     held_[a].release(false);
   }

@@ -51,6 +51,11 @@ class Matrix {
 
   MatrixView<T> view() { return {values_.data(), rows_, columns_}; }
   MatrixView<const T> view() const { return {values_.data(), rows_, columns_}; }
+  /// A matrix stands where a view of all of it is asked for; one that dies in that statement does
+  /// not.
+  operator MatrixView<T>() & { return view(); }             // NOLINT
+  operator MatrixView<const T>() const& { return view(); }  // NOLINT
+  operator MatrixView<const T>() const&& = delete;
   /// The first `count` rows: those of a batch that is smaller than the largest. Throws
   /// InvalidArgument where the matrix has fewer.
   MatrixView<T> first_rows(std::int64_t count) { return first_rows(view(), count); }

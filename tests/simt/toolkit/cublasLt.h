@@ -180,7 +180,7 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
                static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
       if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
       if ((product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(number(product.bias, d.type, row));
-      if ((product.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
+      if ((product.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && !(sum > 0)) sum = 0;  // of NaN, too, as cuBLASLt does
       if (keeps_mask || applies_mask) {
         const std::uint64_t bit = row + column * static_cast<std::uint64_t>(product.mask_stride);
         unsigned char& byte = product.mask[bit / 8];
