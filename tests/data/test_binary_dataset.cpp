@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -177,6 +178,12 @@ TEST_CASE("what is written is the layout, and is read again") {
   CHECK(again.labels == batch.labels);
 
   BinaryDatasetWriter strict(folder.path, 1, {126, 30'001, 100'000});
+  for (const float label : {0.25f, -1.0f, 2.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    batch.labels[1] = label;
+    CHECK_THROWS_WITH_AS(strict.add("train", batch),
+                         doctest::Contains("a binary dataset holds 0 and 1 only"), InvalidArgument);
+  }
+  batch.labels[1] = 1;
   batch.ids[0] = 126;
   CHECK_THROWS_AS(strict.add("train", batch), InvalidArgument);
   batch.ids[0] = 0;

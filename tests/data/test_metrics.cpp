@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 using namespace tessera;
@@ -209,4 +210,32 @@ TEST_CASE("normalized entropy is 1 for the mean label, calibration the ratio of 
   CHECK(std::isnan(one_class.value()));
   CHECK_THROWS_AS(more.add(mean, std::vector{1.0f}), InvalidArgument);
   CHECK_THROWS_AS(twice.add(mean, std::vector{1.0f}), InvalidArgument);
+}
+
+TEST_CASE("labels outside [0, 1] are refused by every metric, and nothing is added") {
+  Auc auc;
+  BinnedAuc binned;
+  LogLoss loss;
+  NormalizedEntropy entropy;
+  Calibration calibration;
+  const auto add = [&](auto& metric, float label) {
+    metric.add(std::vector{0.25f, 0.5f}, std::vector{1.0f, label});
+  };
+  const auto add_all = [&](const auto& check) {
+    check(auc, "Auc"), check(binned, "BinnedAuc"), check(loss, "LogLoss");
+    check(entropy, "NormalizedEntropy"), check(calibration, "Calibration");
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float label :
+       {-1.0f, 2.0f, 1.0001f, -1e-9f, kInfinity, std::numeric_limits<float>::quiet_NaN()})
+    add_all([&](auto& metric, const char* name) {
+      CAPTURE(label);
+      CHECK_THROWS_WITH_AS(add(metric, label),
+                           doctest::Contains((name + std::string(": label 1 is")).c_str()),
+                           InvalidArgument);
+    });
+  add_all([&](auto& metric, const char*) { CHECK(std::isnan(metric.value())); });
+  add_all([&](auto& metric, const char*) { add(metric, 0.0f), add(metric, 0.75f); });
+  CHECK(loss.count() == 4);
+  CHECK(auc.positives() == 3);
 }

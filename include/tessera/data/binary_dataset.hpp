@@ -356,8 +356,8 @@ class BinaryDatasetWriter {
   }
 
   /// Appends a batch whose bags are as long as the features' hotness to "train" or "test". Throws
-  /// InvalidArgument for ids outside their tables, bags of other lengths, and numbers beyond
-  /// float16.
+  /// InvalidArgument for labels other than 0 and 1, ids outside their tables, bags of other lengths,
+  /// and numbers that are not finite or beyond float16.
   template <IdType Id>
   void add(const std::string& source, const ClickBatch<Id>& batch) {
     require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_,
@@ -365,12 +365,19 @@ class BinaryDatasetWriter {
             "{} features and {} numbers",
             batch.features, batch.dense_columns, rows_.size(), dense_columns_);
     scratch_.clear();
-    for (const float label : batch.labels) append(static_cast<std::uint8_t>(label != 0.0f));
+    for (std::size_t i = 0; i < batch.labels.size(); ++i) {
+      const float label = batch.labels[i];
+      require(label == 0 || label == 1,
+              "the label of sample {} is {}; a binary dataset holds 0 and 1 only", i, label);
+      append(static_cast<std::uint8_t>(label));
+    }
     write(source + "/label.bin");
-    for (const float x : batch.dense) {
-      require(std::abs(x) <= 65504.0f, "BinaryDatasetWriter: the number {} does not fit float16",
-              x);
-      append(from_float<Half>(x));
+    for (std::size_t i = 0; i < batch.dense.size(); ++i) {
+      const auto columns = static_cast<std::size_t>(dense_columns_);
+      require(std::abs(batch.dense[i]) <= 65504.0f,
+              "number {} of sample {} is {}; a binary dataset holds float16, at most 65504",
+              i % columns, i / columns, batch.dense[i]);
+      append(from_float<Half>(batch.dense[i]));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
     std::size_t at = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/data/labels.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -27,10 +28,11 @@ class BinnedAuc {
   }
 
   /// Scores are probabilities. Labels above 0.5 are positive. Throws InvalidArgument on spans of
-  /// unlike size or a score outside [0, 1]; then nothing is added.
+  /// unlike size, or a score or label outside [0, 1]; then nothing is added.
   void add(std::span<const float> scores, std::span<const float> labels) {
     require(scores.size() == labels.size(), "BinnedAuc: {} scores for {} labels", scores.size(),
             labels.size());
+    detail::check_labels("BinnedAuc", labels);
     for (std::size_t i = 0; i < scores.size(); ++i)
       require(scores[i] >= 0 && scores[i] <= 1,
               "BinnedAuc: score {} is {}: scores are probabilities", i, scores[i]);

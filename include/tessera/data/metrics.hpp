@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/data/labels.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -23,10 +24,12 @@ namespace tessera { inline namespace v0 {
 ///     const double area = auc.value();
 class Auc {
  public:
-  /// Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size or a NaN score.
+  /// Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size, a label outside
+  /// [0, 1] or a NaN score.
   void add(std::span<const float> scores, std::span<const float> labels) {
     require(scores.size() == labels.size(), "Auc: {} scores for {} labels", scores.size(),
             labels.size());
+    detail::check_labels("Auc", labels);
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (std::isnan(scores[i]))
         throw InvalidArgument(fmt::format("Auc: score {} is NaN: has the training diverged?", i));
@@ -74,9 +77,11 @@ class Auc {
 /// exp(logit)) for a negative one. Neither overflows nor loses digits at any logit. Sums in double.
 class LogLoss {
  public:
+  /// Throws InvalidArgument on spans of unlike size or a label outside [0, 1].
   void add(std::span<const float> logits, std::span<const float> labels) {
     require(logits.size() == labels.size(), "LogLoss: {} logits for {} labels", logits.size(),
             labels.size());
+    detail::check_labels("LogLoss", labels);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double x = logits[i];
       // no loss where it is right, infinite where it is not: the difference below would be NaN
@@ -110,7 +115,9 @@ class LogLoss {
 /// He et al., Practical Lessons from Predicting Clicks on Ads at Facebook (2014).
 class NormalizedEntropy {
  public:
+  /// As LogLoss.
   void add(std::span<const float> logits, std::span<const float> labels) {
+    detail::check_labels("NormalizedEntropy", labels);
     loss_.add(logits, labels);
     for (const float label : labels) labels_ += label;
   }
@@ -134,9 +141,11 @@ class NormalizedEntropy {
 /// source.
 class Calibration {
  public:
+  /// As LogLoss.
   void add(std::span<const float> logits, std::span<const float> labels) {
     require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(),
             labels.size());
+    detail::check_labels("Calibration", labels);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       predicted_ += 1 / (1 + std::exp(-double{logits[i]}));
       labels_ += labels[i];
