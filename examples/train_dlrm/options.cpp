@@ -24,9 +24,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <istream>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -98,7 +101,7 @@ std::string check_schedule(const std::string& text) try {
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
 /// are endless and seen once.
-void resolve(Options& options, bool dense_rate_given) {
+void resolve(Options& options, const std::string& config, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       !options.vocabulary || options.loader != "first-rank",
       "--loader first-rank hands out rows, which --vocabulary has yet to find");
@@ -110,27 +113,16 @@ void resolve(Options& options, bool dense_rate_given) {
       options.ranks * options.threads_per_rank <= kMostThreads,
       "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
       options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
+  check_paths({{"--config", config},
+               {"--data", options.data},
+               {"--schema", options.schema},
+               {"--plan-file", options.plan_file}},
+              {{"--predictions", options.predictions},
+               {"--log", options.log},
+               {"--report", options.report},
+               {"--trace", options.trace},
+               {"--json", options.json}});
   std::error_code ignored;
-  const std::pair<const char*, const std::string&> inputs[] = {{"--data", options.data},
-                                                               {"--schema", options.schema},
-                                                               {"--plan-file", options.plan_file}},
-                                                   outputs[] = {
-                                                       {"--json", options.json},
-                                                       {"--predictions", options.predictions},
-                                                       {"--log", options.log},
-                                                       {"--report", options.report},
-                                                       {"--trace", options.trace}};
-  for (const auto& [out, path] : outputs) {
-    for (const auto& [in, read] : inputs)
-      tessera::require<CLI::ValidationError>(
-          path.empty() || read.empty() || !std::filesystem::equivalent(path, read, ignored),
-          "{}: '{}' is what {} reads; give another file", out, path, in);
-    for (const auto& [other, written] : outputs)
-      tessera::require<CLI::ValidationError>(path.empty() || other == out || path != written ||
-                                                 std::filesystem::is_character_file(path, ignored),
-                                             "{}: '{}' is the file of {}, too; give another one",
-                                             out, path, other);
-  }
   tessera::require<CLI::ValidationError>(
       options.schema.empty() || !std::filesystem::is_directory(options.data, ignored),
       "--schema is for files; '{}' is a folder, whose feature_spec.yaml says what it holds",
@@ -167,6 +159,20 @@ void resolve(Options& options, bool dense_rate_given) {
   }
 }
 
+/// Reads --config as any other file is read. CLI11 opens it, too, and takes what it cannot read for
+/// its end.
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  explicit ConfigFile(const std::string& text) : text_(text) {}
+  std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
+    std::istringstream text(text_);
+    return CLI::ConfigTOML::from_config(text);
+  }
+
+ private:
+  const std::string& text_;
+};
+
 /// Options, and the texts of their values.
 using Texts = std::vector<std::pair<const CLI::Option*, std::function<std::string()>>>;
 
@@ -176,8 +182,8 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
   constexpr std::array<std::string_view, 9> follow{
       "learning-rate", "wide-optimizer",    "wide-learning-rate", "cross-layers", "cross-rank",
       "interaction",   "interaction-width", "bottom-mlp",         "dense"};
-  constexpr std::array<std::string_view, 5> no_values{"help", "config", "recipe", "print-config",
-                                                      "json"};
+  constexpr std::array<std::string_view, 6> no_values{"help",   "version",      "config",
+                                                      "recipe", "print-config", "json"};
   std::string text, group;
   const auto excluded = [](const CLI::Option* option) {
     return std::ranges::any_of(option->get_excludes(),
@@ -196,6 +202,12 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
     const bool comment =
         !given && (flag || value.empty() || value == "0" || !option->get_needs().empty() ||
                    excluded(option) || std::ranges::count(follow, name) > 0);
+    tessera::require<CLI::ValidationError>(
+        value.find_first_of("\n\r") == std::string::npos &&
+            (value.find('"') == std::string::npos || value.find('\'') == std::string::npos),
+        "--print-config: the value of --{} holds a line break, or both kinds of quotes, which a "
+        "file for --config cannot hold",
+        name);
     const char quote = value.find('"') == std::string::npos ? '"' : '\'';
     text += flag ? fmt::format("{}{}={}\n", comment ? "# " : "", name, value)
                  : fmt::format("{}{}={}{}{}\n", comment ? "# " : "", name, quote, value, quote);
@@ -313,7 +325,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   CLI::Option* config = app.set_config("--config", "",
                                        "Read options from a file, as --print-config writes it; the "
                                        "command line goes before it");
-  config->option_text("FILE");
+  std::string config_text;
+  config->option_text("FILE")->check([&config_text](const std::string& path) -> std::string {
+    try {
+      config_text = read_file(path, "", std::size_t{1} << 20);
+      return {};
+    } catch (const tessera::DataError& error) {
+      return error.what();
+    }
+  });
+  app.config_formatter(std::make_shared<ConfigFile>(config_text));
   std::string recipe_name;
   choose(app.add_option("--recipe", recipe_name,
                         "A published model's options, but those that are given (docs/models.md)"),
@@ -648,16 +669,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   const std::vector<std::string> words = with_recipe(argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(pointers.size()), pointers.data());
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  }
+  if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;
   if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
   set_synthetic_model(options, top->count() > 0, optimizer->count() > 0,
                       dense_optimizer->count() > 0);
-  resolve(options, dense_rate->count() > 0);
+  resolve(options, config->count() > 0 ? config->results().back() : "", dense_rate->count() > 0);
   set_model(options);
   const std::string configuration = config_of(app, texts);
   set_rates(options, rate->count() > 0, wide[1]->count() > 0);

@@ -35,8 +35,6 @@ class RunLog {
 
  private:
   void read(const std::string& path);
-  void write(const std::string& text);
-  [[noreturn]] void fail(int error) const;
 
   std::string path_;  ///< empty: events are kept for --report alone
   int file_ = -1;

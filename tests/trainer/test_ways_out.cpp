@@ -154,7 +154,8 @@ TEST_CASE("what cannot be exported says why, and leaves no file") {
     CHECK(outcome.err.find(part) != std::string::npos);
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
     CHECK(!std::filesystem::exists(folder.path / "model.onnx"));
-    CHECK(!std::filesystem::exists(folder.path / "model.onnx.data.partial"));
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      CHECK(entry.path().filename().string().find("partial") == std::string::npos);
   };
   fails("--checkpoint /nowhere" + output, 1, "/nowhere");
   fails("--checkpoint /nowhere", 2, "--output");
@@ -163,6 +164,22 @@ TEST_CASE("what cannot be exported says why, and leaves no file") {
           run + "'");
   fails("--checkpoint '" + run + "' --output /proc/no/model.onnx", 1, "/proc/no/model.onnx");
   const std::filesystem::path latest = *latest_checkpoint(run);
+  for (const char* const file : {"model.json", "new"}) {
+    const std::string inside = "'" + (latest / file).string() + "'";
+    const bool exists = std::filesystem::exists(latest / file);
+    const std::string before = text_of(latest / file);
+    fails("--checkpoint '" + run + "' --output " + inside, 1, "lies in a checkpoint");
+    const Outcome page = train_dlrm(
+        "latency --seconds 0.01 --batch-sizes 1 --threads 1 --loads 0.5 "
+        "--checkpoint '" +
+            run + "' --page " + inside,
+        false, "", "evaluate_model");
+    CHECK(page.status == 1);
+    CHECK(page.err.find("--page: '" + (latest / file).string() + "' lies in a checkpoint") !=
+          std::string::npos);
+    CHECK(std::filesystem::exists(latest / file) == exists);
+    CHECK(text_of(latest / file) == before);
+  }
   for (const auto& entry : std::filesystem::directory_iterator(latest))
     if (entry.path().filename().string().ends_with("-C4.safetensors"))
       std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
