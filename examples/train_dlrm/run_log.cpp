@@ -56,7 +56,10 @@ void RunLog::read(const std::string& path) {
   }
 }
 
-void RunLog::go_on(std::int64_t step) {
+void RunLog::go_on(std::int64_t step, bool ended) {
+  whole_ = ended && !events_.empty() && events_.back()["event"] == "end" &&
+           events_.back()["step"] == step;
+  if (whole_) return;
   const auto later = std::find_if(events_.begin(), events_.end(), [&](const Event& event) {
     return event["step"].get<std::int64_t>() > step || event["event"] == "end";
   });
@@ -67,6 +70,10 @@ void RunLog::go_on(std::int64_t step) {
 }
 
 void RunLog::add(Event event) {
+  const bool known = event["event"] == "test" && std::ranges::any_of(events_, [&](const Event& e) {
+                       return e["event"] == "test" && e["step"] == event["step"];
+                     });
+  if (whole_ || known) return;
   // An option may hold bytes that are no UTF-8.
   if (file_ >= 0)
     support::write_all(file_, event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n',

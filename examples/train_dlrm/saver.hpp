@@ -54,6 +54,9 @@ class Saver {
       check_folder(options.save);
       if (communicator.rank() != 0) return;
       lock_.emplace(options.save);
+      for (const std::filesystem::path& folder :
+           {std::filesystem::path(options.save), best_folder()})
+        if (std::filesystem::exists(folder)) tessera::remove_partial_checkpoints(folder);
       // Its checkpoints would lie among those of another training, and --resume would take the
       // wrong one.
       const auto latest = tessera::latest_checkpoint(options.save);
@@ -93,6 +96,8 @@ class Saver {
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
                        latest->string(), position, position_);
       check_data(*latest, texts);
+      if (const auto auc = texts.find(kStopped); auc != texts.end())
+        stopped_ = std::stod(auc->second);
       tessera::require<tessera::DataError>(manifest.step <= steps,
                                            "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
@@ -102,6 +107,12 @@ class Saver {
     unproven_ = step;
     return step;
   }
+
+  /// The training ends with this step, whose model's test gave an AUC of --stop-at-auc or more. The
+  /// checkpoint says so.
+  void stop_at(double auc) { contents_.set_text(kStopped, fmt::format("{}", auc)); }
+  /// That AUC of a checkpoint that was resumed.
+  std::optional<double> stopped_at() const { return stopped_; }
 
   /// Loads the last checkpoint to test it. Answers its step.
   std::int64_t load() {
@@ -120,7 +131,7 @@ class Saver {
   /// that this one goes on with. All ranks give the same AUC.
   void keep_best(std::int64_t step, double auc) {
     if (options_.save.empty()) return;
-    const std::filesystem::path folder = std::filesystem::path(options_.save) / "best";
+    const std::filesystem::path folder = best_folder();
     tessera::on_all_ranks(communicator_, [&] {
       if (best_) return;
       best_ = -1;
@@ -190,6 +201,12 @@ class Saver {
   }
 
  private:
+  static constexpr const char* kStopped = "stopped at AUC";
+
+  std::filesystem::path best_folder() const {
+    return std::filesystem::path(options_.save) / "best";
+  }
+
   void check_data(const std::filesystem::path& checkpoint, const auto& texts) const {
     // Checkpoints of earlier versions do not say what data they are of.
     const auto data = texts.find("data");
@@ -286,6 +303,7 @@ class Saver {
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;
+  std::optional<double> stopped_;
   std::optional<double> best_;  ///< AUC of the model in the folder `best`; -1: there is none
 };
 
