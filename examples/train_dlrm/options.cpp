@@ -9,6 +9,7 @@
 #include "recipes.hpp"
 #include "table_optimizers.hpp"
 
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/data/synthetic_models.hpp>
 #include <tessera/optimizer/schedule.hpp>
@@ -52,6 +53,9 @@ constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
 constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
 constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
 constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
+
+/// the value of a flag
+constexpr const char* kGiven = "given";
 
 /// more than any machine has; beyond it OpenMP ends the process
 constexpr int kMostThreads = 4096;
@@ -294,9 +298,17 @@ void set_model(Options& options) {
                                          options.backend);
 }
 
-}  // namespace
+/// Another one than the training's is no contradiction.
+constexpr std::string_view kTestFraction = "--test-fraction";
 
-std::optional<Options> parse_options(int argc, const char* const* argv) {
+/// Options that say what the model is and how data become its rows; of made-up data the seed, too.
+constexpr std::array<std::string_view, 17> kModelOptions{
+    "--embedding-width", "--interaction-width", "--model",      "--bottom-mlp", "--top-mlp",
+    "--interaction",     "--cross-layers",      "--cross-rank", "--max-rows",   "--min-count",
+    "--vocabulary",      "--eviction",          "--samples",    "--power",      "--scale",
+    "--synthetic-model", kTestFraction};
+
+std::optional<Options> parse_words(const std::vector<std::string>& words) {
   Options options;
   CLI::App app(
       "Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this "
@@ -314,7 +326,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return option;
   };
   const auto flag = [&](const char* name, bool& value, const char* what) {
-    shared.emplace_back(name, [&value] { return std::string(value ? "given" : "not given"); });
+    shared.emplace_back(name, [&value] { return std::string(value ? kGiven : "not given"); });
     return app.add_flag(name, value, what);
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -666,7 +678,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       option->check([](const std::string& text) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
-  const std::vector<std::string> words = with_recipe(argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;
@@ -725,7 +736,60 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return std::nullopt;
   }
   if (!options.plan_file.empty()) options.plan = "file";
-  for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
+  for (const auto& [name, value] : shared) {
+    options.shared.emplace_back(name, value());
+    if (std::ranges::count(kModelOptions, name) > 0 || (name == "--seed" && options.data.empty()))
+      options.model_options.push_back({name, value(), app.get_option(name)->count() > 0});
+  }
+  return options;
+}
+
+/// The words, and the options of the checkpoint that is tested, which it tells itself.
+std::vector<std::string> with_checkpoint(std::vector<std::string> words, const Options& options) {
+  const auto latest = tessera::latest_checkpoint(options.save);
+  if (!latest) return words;
+  const tessera::Manifest manifest = tessera::read_manifest(*latest).first;
+  const auto text = manifest.texts.find("options");
+  if (text == manifest.texts.end()) return words;
+  for (const ModelOption& saved : model_options_of(text->second)) {
+    const auto now = std::ranges::find(options.model_options, saved.name, &ModelOption::name);
+    if (now == options.model_options.end()) continue;
+    tessera::require<CLI::ValidationError>(!now->given || now->value == saved.value,
+                                           "{} {}: '{}' was trained with {} {}; leave {} out",
+                                           saved.name, now->value, latest->string(), saved.name,
+                                           saved.value, saved.name);
+    if (!saved.given || now->given) continue;
+    words.push_back(saved.name);
+    if (saved.value != kGiven) words.push_back(saved.value);
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string to_text(const std::vector<ModelOption>& options) {
+  std::string text;
+  for (const ModelOption& option : options)
+    text += fmt::format("{}{} {}\n", option.given ? "+" : "", option.name, option.value);
+  return text;
+}
+
+std::vector<ModelOption> model_options_of(const std::string& text) {
+  std::vector<ModelOption> options;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool given = line.starts_with("+");
+    const std::size_t space = std::min(line.find(' '), line.size());
+    options.push_back(
+        {line.substr(given, space - given), line.substr(std::min(space + 1, line.size())), given});
+  }
+  return options;
+}
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  const std::vector<std::string> words = with_recipe(argc, argv);
+  std::optional<Options> options = parse_words(words);
+  if (options && options->mode != "train") options = parse_words(with_checkpoint(words, *options));
   return options;
 }
 

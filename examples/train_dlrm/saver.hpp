@@ -79,6 +79,7 @@ class Saver {
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
     contents_.set_text("optimizer", options.optimizer);
+    contents_.set_text("options", to_text(options.model_options));
     if (options.save_increments > 0 && options.mode == "train") changed_.emplace(contents_);
   }
 
@@ -219,8 +220,18 @@ class Saver {
   std::int64_t load(const std::filesystem::path& checkpoint) {
     const Whole whole(contents_, vocabulary_);
     std::vector<std::string> begun_anew;
-    tessera::Manifest loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
-                                                        {.new_optimizers = &begun_anew});
+    tessera::Manifest loaded;
+    try {
+      loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
+                                        {.new_optimizers = &begun_anew});
+    } catch (const tessera::DataError& error) {
+      const std::string text = error.what();
+      if (text.find("and the model differ") == std::string::npos) throw;
+      throw tessera::DataError(
+          "give the options of the training, by --config or as --bottom-mlp, --top-mlp, --model, "
+          "--embedding-width, --min-count and --max-rows: " +
+          text);
+    }
     if (vocabulary_)
       tessera::on_all_ranks(communicator_,
                             [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });

@@ -381,6 +381,7 @@ TEST_CASE("what cannot be resumed says why") {
   };
   fails(tiny + "--resume --seed 3", "seed 1; now there are");
   fails(tiny + "--resume --embedding-width 32", "'C1.weight' is [");
+  fails(tiny + "--resume --embedding-width 32", "give the options of the training, by --config or");
   fails("--resume", "--save");
   fails("--save-every 5", "--save");
   fails("--samples 1000 --max-rows 10 --save /proc/no", "/proc/no");
@@ -656,6 +657,20 @@ TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
   CHECK(binned != exact);
   CHECK(binned == doctest::Approx(exact).epsilon(1e-3));
   CHECK(speed["logloss"] == printed.json["logloss"]);
+
+  // the checkpoint says what its model is, and how data become its rows
+  CHECK(results("--mode eval --resume --ranks 1 --save " + at("saved"))["auc"] ==
+        printed.json["auc"]);
+  for (const char* wrong : {"--bottom-mlp 7,9", "--embedding-width 12", "--max-rows 17"}) {
+    const Outcome outcome = train_dlrm(
+        std::string("--mode inference --resume ") + wrong + " --save " + at("saved"), false);
+    INFO(outcome.err);
+    CHECK(outcome.status == 2);
+    const std::string name = std::string(wrong).substr(0, std::string(wrong).find(' '));
+    CHECK(outcome.err.find(wrong + std::string(": '") + at("saved")) != std::string::npos);
+    CHECK(outcome.err.find("was trained with " + name + " ") != std::string::npos);
+    CHECK(outcome.err.find("; leave " + name + " out") != std::string::npos);
+  }
 
   const nlohmann::json stopped =
       results(kSmall +
