@@ -104,6 +104,10 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
         std::pair(std::string("categorical: [{name: tags, list: '|'}, {name: words, list: '|', "
                               "pooling: mean}]\n"),
                   "--interaction dot"),
+        // rows that a vocabulary gave out
+        std::pair(
+            std::string("numeric: [x]\ncategorical: [c, {name: tags, list: '|', pooling: mean}]\n"),
+            "--vocabulary --max-rows 60 --min-count 1"),
         // the largest of a list's columns, and of its one weight
         std::pair(maxima, "--interaction cross --cross-layers 1 --cross-rank 4"),
         std::pair(numeric + maxima, "--model wide-deep")}) {
@@ -142,6 +146,46 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
     REQUIRE(outcome.status == 0);
     check_exports(folder.path, path("scores.tsv") + " none", given);
   }
+}
+
+TEST_CASE("rows of texts in Python are those that convert_dataset writes down") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.csv", 1000);
+  std::ofstream(folder.path / "schema.yaml")
+      << "label: y\nnumeric: [x]\ncategorical: [c, {name: d, rows: 50}, {name: tags, list: '|'}]\n";
+  const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  results("--data " + path("clicks.csv") + " --schema " + path("schema.yaml") + " --save " +
+          path("run") +
+          " --ranks 1 --bottom-mlp 4 --top-mlp 4 --embedding-width 4 --epochs 1 --seed 0");
+  const Outcome made = train_dlrm(
+      "to-binary " + path("clicks.csv") + " " + path("dir") + " --schema " + path("schema.yaml"),
+      false, "", "convert_dataset");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  std::ofstream(folder.path / "check.py") << R"(
+import csv, sys
+sys.path.insert(0, sys.argv[1])
+from load_in_torch import Encoder, encode
+encoder = Encoder(sys.argv[2])
+tables = [table["name"] for table in encoder.model["tables"]]
+lines = list(csv.DictReader(open(sys.argv[3])))
+assert len(lines) > 100 and {line["table"] for line in lines} == {"0", "1", "2"}
+for line in lines:
+    assert encoder.row(tables[int(line["table"])], line["text"]) == int(line["row"]), line
+numbers, rows = encode(sys.argv[2], {"x": ["7", ""], "c": ["never", ""], "d": ["d1", "d2"], "tags": [["t1", "t2"], []]})
+assert numbers[0] == [7.0] and numbers[1][0] != numbers[1][0]
+assert rows["c"] == [1, 0] and rows["tags"][1] == [0, 2], rows
+try:
+    encode(sys.argv[2], {"x": ["7", "x7"], "c": ["", ""], "d": ["", ""], "tags": [[], []]})
+except ValueError as error:
+    assert "column 'x', sample 1: 'x7'" in str(error)
+else:
+    assert False
+)";
+  CHECK(std::system(("python3 " + path("check.py") + " '" + (root() / "examples").string() + "' '" +
+                     (*latest_checkpoint(folder.path / "run") / "model.json").string() + "' " +
+                     path("dir") + "/texts.csv")
+                        .c_str()) == 0);
 }
 
 TEST_CASE("what cannot be exported says why, and leaves no file") {
