@@ -221,7 +221,7 @@ TEST_CASE("what was there stays until the new files are complete") {
                                path("own.yaml") + "' --test-fraction 0.2 --min-count 1");
   INFO(late.err);
   CHECK(late.status == 1);
-  CHECK(late.err.find("late") != std::string::npos);
+  CHECK(late.err.find("the text is not in the training data") != std::string::npos);
   CHECK(content(dir) == good);
   for (const auto& entry : std::filesystem::directory_iterator(dir))
     CHECK(entry.path().filename() != ".unfinished");
