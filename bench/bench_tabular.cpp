@@ -4,6 +4,8 @@
 // A CSV file of 13 numbers and 26 categories as a schema has it, on one thread: parsed, encoded, and
 // an epoch of batches from one window in memory and from windows that are read meanwhile. Counters:
 // bytes of text and samples per second.
+#include "../examples/support/files.hpp"
+
 #include <tessera/core/random.hpp>
 #include <tessera/data/tabular_file.hpp>
 
@@ -12,7 +14,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -56,7 +57,7 @@ const std::string& text() {
 struct File {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / fmt::format("tessera_bench_{}.csv", ::getpid());
-  File() { std::ofstream(path) << text(); }
+  File() { support::ResultFile(path).write(text()); }
   ~File() {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);

@@ -5,6 +5,9 @@
 // of NVIDIA's DeepLearningExamples, and back.
 //   convert_dataset --help
 #include "convert_dataset/criteo.hpp"
+#include "convert_dataset/new_folder.hpp"
+#include "support/files.hpp"
+#include "support/options.hpp"
 
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/tabular.hpp>
@@ -15,16 +18,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <exception>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -45,25 +42,6 @@ std::string in_quotes(std::string_view text) {
   for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + '"';
 }
-
-/// A new file; `done` throws if not all of it was written.
-class OutFile {
- public:
-  explicit OutFile(std::filesystem::path path) : path_(std::move(path)) {
-    file_.open(path_, std::ios::binary | std::ios::trunc);
-    require<DataError>(file_.is_open(), "cannot create '{}': {}", path_.string(),
-                       std::strerror(errno));
-  }
-  void write(std::string_view text) { file_ << text; }
-  void done() {
-    file_.close();
-    require<DataError>(file_.good(), "cannot write '{}': {}", path_.string(), std::strerror(errno));
-  }
-
- private:
-  std::filesystem::path path_;
-  std::ofstream file_;
-};
 
 /// Samples [first, first + count) of a block.
 TabularBlock part_of(const TabularBlock& block, std::int64_t first, std::int64_t count,
@@ -89,9 +67,10 @@ TabularBlock part_of(const TabularBlock& block, std::int64_t first, std::int64_t
 }
 
 /// The text of each row that has one, as rows come up.
-void write_texts(const Options& options, const Schema& schema, const TabularEncoder& encoder) {
-  OutFile file(std::filesystem::path(options.to) / kTexts);
-  file.write("table,row,text\n");
+void write_texts(const Options& options, const std::filesystem::path& to, const Schema& schema,
+                 const TabularEncoder& encoder) {
+  support::ResultFile file(to, "DIR");
+  file.add("table,row,text\n");
   std::vector<std::vector<bool>> seen;
   for (const std::int64_t rows : encoder.rows()) seen.emplace_back(static_cast<std::size_t>(rows));
   CsvReader csv(open_bytes(options.from), options.from,
@@ -113,14 +92,17 @@ void write_texts(const Options& options, const Schema& schema, const TabularEnco
             seen[column.table][static_cast<std::size_t>(row)])
           continue;
         seen[column.table][static_cast<std::size_t>(row)] = true;
-        file.write(fmt::format("{},{},{}\n", column.table, row, in_quotes(text)));
+        file.add(fmt::format("{},{},{}\n", column.table, row, in_quotes(text)));
       }
     }
   }
-  file.done();
+  file.finish();
 }
 
 void to_binary(const Options& options) {
+  const std::filesystem::path folder = options.to;
+  support::check_paths({{"FILE", options.from}},
+                       {{"DIR", folder / kTexts}, {"DIR", folder / kNumbers}});
   const Schema schema = read_schema(options.schema);
   for (const TableColumns& table : schema.tables) {
     require<DataError>(table.rows_by != RowsBy::vocabulary,
@@ -177,7 +159,8 @@ void to_binary(const Options& options) {
   std::vector<std::int64_t> rows;
   for (const CategoricalColumn& column : schema.categorical)
     rows.push_back(encoder.rows()[column.table]);
-  BinaryDatasetWriter writer(options.to, std::ssize(schema.numeric), rows, hotness, padded);
+  convert::NewFolder made(folder);
+  BinaryDatasetWriter writer(made.path(), std::ssize(schema.numeric), rows, hotness, padded);
   ClickBatch<std::int32_t> batch;
   const auto encode = [&](std::size_t b, TabularBlock& block) {
     encoder.encode(block, fmt::format("file '{}', after line {}", options.from, file.line(b)));
@@ -192,18 +175,18 @@ void to_binary(const Options& options) {
           writer.add(name, batch);
         }
       });
-  const std::filesystem::path folder = options.to;
-  write_texts(options, schema, encoder);
-  OutFile numbers(folder / kNumbers);
-  numbers.write("shift,scale\n");
+  write_texts(options, made.path() / kTexts, schema, encoder);
+  support::ResultFile numbers(made.path() / kNumbers, "DIR");
+  numbers.add("shift,scale\n");
   for (std::size_t c = 0; c < schema.numeric.size(); ++c) {
     const auto [shift, scale] = encoder.shift_and_scale(c);
-    numbers.write(fmt::format("{},{}\n", shift, scale));
+    numbers.add(fmt::format("{},{}\n", shift, scale));
   }
-  numbers.done();
-  std::filesystem::copy_file(options.schema, folder / kSchema,
-                             std::filesystem::copy_options::overwrite_existing);
+  numbers.finish();
+  support::ResultFile(made.path() / kSchema, "DIR")
+      .write(support::read_file(options.schema, "--schema"));
   writer.finish();
+  made.finish();
   fmt::print("{} training and {} test samples in '{}'\n", train, samples - train, options.to);
 }
 
@@ -229,6 +212,7 @@ void for_each_record(const std::filesystem::path& path, std::size_t fields, Visi
 }
 
 void to_csv(const Options& options) {
+  support::check_paths({{"DIR", options.from}}, {{"FILE", options.to}});
   const std::filesystem::path folder = options.from;
   const DatasetSpec spec = read_feature_spec(folder);
   const Schema schema = read_schema(folder / kSchema);
@@ -245,7 +229,7 @@ void to_csv(const Options& options) {
   for_each_record(folder / kNumbers, 2, [&](const CsvReader& csv, auto record) {
     numbers.emplace_back(number_of<double>(csv, record[0]), number_of<double>(csv, record[1]));
   });
-  OutFile file(options.to);
+  support::ResultFile file(options.to, "FILE");
   // empty fields, quotes and names need a separator of one character, and quotes
   Schema plain = schema;
   if (plain.separator.size() > 1) plain.separator.clear();
@@ -254,7 +238,7 @@ void to_csv(const Options& options) {
   for (const NumericColumn& column : schema.numeric) header += separator + in_quotes(column.name);
   for (const CategoricalColumn& column : schema.categorical)
     header += separator + in_quotes(column.name);
-  file.write(header + '\n');
+  file.add(header + '\n');
   ClickBatch<std::int32_t> batch;
   std::int64_t written = 0;
   for (const char* part : {"train", "test"}) {
@@ -293,17 +277,15 @@ void to_csv(const Options& options) {
         }
         lines += '\n';
       }
-      file.write(lines);
+      file.add(lines);
     }
     written += data.size();
   }
-  file.done();
+  file.finish();
   fmt::print("{} samples in '{}'\n", written, options.to);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) try {
+int run(int argc, char** argv) {
   Options options;
   CLI::App app(
       "CSV and TSV files that a schema describes, and Criteo's click files, to the binary dataset "
@@ -357,25 +339,19 @@ int main(int argc, char** argv) try {
       path->check([](const std::string& text) {
         return std::string(text.empty() ? "the name is empty" : "");
       });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "convert_dataset: {} (see --help)\n", error.what());
-    return 2;
-  }
+  if (!support::parse(app, argc, argv)) return 0;
   if (*csv)
     to_csv(options);
   else if (*tsv)
     convert::binary_to_criteo(options);
   else
     options.schema.empty() ? convert::criteo_to_binary(options) : to_binary(options);
-  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
-                 "cannot write to standard output: {}", std::strerror(errno));
   return 0;
-} catch (const std::exception& error) {
-  std::fflush(stdout);
-  fmt::print(stderr, "convert_dataset: {}\n", error.what());
-  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return support::run_program("convert_dataset", "convert on a machine with more",
+                              [&] { return run(argc, argv); });
 }

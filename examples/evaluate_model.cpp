@@ -6,18 +6,15 @@
 //   evaluate_model accuracy --checkpoint run7 --data clicks.tsv --test-fraction 0.1
 //   evaluate_model latency --checkpoint run7 --page latency.html
 #include "evaluate_model/evaluate.hpp"
+#include "support/files.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/text_format.hpp"
 
-#include <tessera/core/error.hpp>
-
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -133,28 +130,15 @@ int run(int argc, char** argv) {
                  ~std::uint64_t{0}, "N");
   how_fast->add_option("--page", page, "Plots and figures as one HTML file")->option_text("FILE");
 
-  app.parse(argc, argv);
+  if (!support::parse(app, argc, argv)) return 0;
   if (*how_right) run_accuracy(accuracy);
   if (*how_fast) run_latency(latency, page);
-  support::check_output();
   return 0;
-}
-
-int fail(std::string text, int code) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  fmt::print(stderr, "evaluate_model: {}\n", text);
-  return code;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  support::open_standard_streams();
-  return run(argc, argv);
-} catch (const CLI::Success& success) {
-  return CLI::App().exit(success);
-} catch (const CLI::Error& error) {
-  return fail(std::string(error.what()) + " (see --help)", 2);
-} catch (const std::exception& error) {
-  return fail(error.what(), 1);
+int main(int argc, char** argv) {
+  return support::run_program("evaluate_model", "give a smaller --data or --batch-sizes",
+                              [&] { return run(argc, argv); });
 }

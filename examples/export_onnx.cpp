@@ -4,6 +4,7 @@
 // A checkpoint of train_dlrm or train_sequence as an ONNX model: docs/ways_out.md.
 //   export_onnx --help
 #include "export_onnx/onnx_file.hpp"
+#include "support/options.hpp"
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/reader.hpp>
@@ -17,8 +18,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -449,28 +448,18 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  Options options;
-  CLI::App app("Writes a checkpoint of train_dlrm or train_sequence as an ONNX model");
-  app.add_option("--checkpoint", options.checkpoint,
-                 "A checkpoint, or the folder of --save: its latest whole one")
-      ->required()
-      ->option_text("DIR");
-  app.add_option("--output", options.output, "The file; FILE.data beside it has the weights")
-      ->required()
-      ->option_text("FILE.onnx");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "export_onnx: {}\n", error.what());
-    return 2;
-  }
-  try {
-    run(options);
+  return support::run_program("export_onnx", "export on a machine with more", [&] {
+    Options options;
+    CLI::App app("Writes a checkpoint of train_dlrm or train_sequence as an ONNX model",
+                 "export_onnx");
+    app.add_option("--checkpoint", options.checkpoint,
+                   "A checkpoint, or the folder of --save: its latest whole one")
+        ->required()
+        ->option_text("DIR");
+    app.add_option("--output", options.output, "The file; FILE.data beside it has the weights")
+        ->required()
+        ->option_text("FILE.onnx");
+    if (support::parse(app, argc, argv)) run(options);
     return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "export_onnx: {}\n", error.what());
-    return 1;
-  }
+  });
 }

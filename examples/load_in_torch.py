@@ -6,8 +6,9 @@
     load_in_torch.py FOLDER                prints the model
     load_in_torch.py FOLDER --save FILE    its state dict, for torch.load
 
-    from load_in_torch import load
+    from load_in_torch import encode, load
     model = load("run/step-000000001000")
+    logits = model(*encode("run/step-000000001000/model.json", {"price": ["1.5", ""], "C1": ["68fd1e64", ""], "tags": [["a", "b"], []]}))
     logits = model(numbers, {"C1": rows, "tags": (rows, offsets)})
 
 `numbers` is [samples, numeric columns] of floats as they stand in the data, in the order of model.numeric; NaN is an empty field. Of a column
@@ -16,18 +17,134 @@ begin, as for torch.nn.functional.embedding_bag. A model that ranks candidates f
 
     logits = model(history, numbers, candidates)
 
+    logits = model(*encode("run/step-000000001000/model.json", {"history": ["i7", "i3"], "history_labels": [1, 0], "candidate": ["i4", "i9"]}))
+
 `history` and `candidates` are rows of the items' table, `numbers` what model.json's numeric column says of each event (None where there is
-none). Which row a category has, model.json and inputs.safetensors of the checkpoint say.
+none). Which row a category has, model.json and inputs.safetensors of the checkpoint say: `encode` reads them, with
+Python's standard library.
 """
 import argparse
+import functools
 import json
+import math
 import pathlib
 import sys
-
-import torch
-from torch import nn
+import types
 
 import read_checkpoint
+
+try:
+    import torch
+    from torch import nn
+except ImportError:  # encode and --help work without
+    torch, nn = None, types.SimpleNamespace(Module=object)
+
+MASK = (1 << 64) - 1
+
+
+def mix64(x):
+    x = (x + 0x9E3779B97F4A7C15) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def text_key(text):
+    hash = 0xCBF29CE484222325
+    for byte in text.encode():
+        hash = ((hash ^ byte) * 0x100000001B3) & MASK
+    return mix64(hash) or 1
+
+
+def integers(path):
+    """Tensors of integers of a safetensors file, by name."""
+    with open(path, "rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    return {name: read_checkpoint.values_of(info["dtype"], read_checkpoint.tensor_bytes(path, name)) for name, info in header.items() if name != "__metadata__"}
+
+
+class Encoder:
+    """What model.json and the files beside it say of fields: their numbers, and the rows of their texts."""
+
+    def __init__(self, model_json):
+        path = pathlib.Path(model_json)
+        self.model, folder = json.loads(path.read_text()), path.parent
+        self.tables = {table["name"]: table for table in self.model["tables"]}
+        lists = integers(folder / "inputs.safetensors") if (folder / "inputs.safetensors").exists() else {}
+        self.rows = {}
+        for t, (name, table) in enumerate(self.tables.items()):
+            if table["rows_by"] == "list":
+                keys = lists[f"{name}.keys"]
+                self.rows[name] = dict(zip(keys, lists.get(f"{name}.rows", range(2, 2 + len(keys)))))
+            elif table["rows_by"] == "vocabulary":
+                manifest = read_checkpoint.read_manifest(folder)
+                tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
+                keys, rows = (read_checkpoint.read_tensor(folder, manifest, tensors[f"vocabulary.{t}.{part}"]) for part in ("keys", "rows"))
+                self.rows[name] = dict(zip(keys, rows))
+
+    def row(self, name, text):
+        """The row of a text in a table. Throws ValueError for what the table refuses."""
+        table = self.tables[name]
+        if text == "":
+            if table["empty_row"] is not None:
+                return table["empty_row"]
+            key = table["empty_key"]
+            if key is None:
+                raise ValueError("is empty, which this column may not be")
+        else:
+            key = {"text": text_key, "hex": lambda x: int(x, 16), "integer": int}[table["keys"]](text)
+        if table["rows_by"] == "hash":
+            return 1 + ((mix64(table["hash_seed"] ^ (key & MASK)) >> 32) * (table["rows"] - 1) >> 32)
+        if table["rows_by"] == "key":
+            if not 0 <= key < table["rows"]:
+                raise ValueError(f"is no row: give 0 .. {table['rows'] - 1}")
+            return key
+        row = self.rows[name].get(key - (1 << 64) if key >> 63 > 0 else key, 0 if table["rows_by"] == "vocabulary" else table["unknown_row"])
+        if row is None:
+            raise ValueError("is not in the training data (often enough), and this column refuses such")
+        return row
+
+    def encode(self, columns):
+        def each(column, fields, convert):
+            for number, field in enumerate(fields):
+                try:
+                    yield convert(field)
+                except ValueError as error:
+                    raise ValueError(f"column '{column}', sample {number}: '{str(field)[:80]}' {error}") from None
+
+        def number_of(field):
+            return math.nan if field is None or field == "" else float(field)
+
+        numeric = [list(each(c["name"], columns[c["name"]], number_of)) for c in self.model["numeric"]]
+        if self.model["interaction"] == "hstu":
+            history, candidates = (list(each(f["name"], columns[f["name"]], functools.partial(self.row, f["table"]))) for f in self.model["features"])
+            return history, numeric[0] if numeric else None, candidates
+        ids, samples = {}, len(numeric[0]) if numeric else 0
+        for feature in self.model["features"]:
+            fields, rows = columns[feature["name"]], functools.partial(self.row, feature["table"])
+            samples = len(fields)
+            if not feature["list"]:
+                ids[feature["name"]] = list(each(feature["name"], fields, lambda text: rows(text or "")))
+                continue
+            flat, offsets = [], []
+            for bag in each(feature["name"], fields, lambda texts: [rows(text) for text in texts]):
+                offsets.append(len(flat))
+                flat += bag
+            ids[feature["name"]] = (flat, offsets)
+        return [[column[s] for column in numeric] for s in range(samples)], ids
+
+
+@functools.lru_cache(maxsize=8)
+def encoder_of(model_json):
+    return Encoder(model_json)
+
+
+def encode(model_json, columns):
+    """Numbers and rows of raw fields, as lists: what `load`'s model takes. `columns` has for each column a field per sample: a text, "" if it is
+    empty, or a number; of a list column a list of texts; for a model of histories the events of one, and its candidates. Throws ValueError that
+    names column and sample, KeyError for a column that is missing.
+    """
+    return encoder_of(pathlib.Path(model_json)).encode(columns)
 
 
 class Model(nn.Module):
@@ -101,7 +218,9 @@ class Model(nn.Module):
         return x
 
     def forward(self, numbers, ids):
-        x = self.dense_input(numbers)
+        tensor = functools.partial(torch.as_tensor, dtype=torch.int64)
+        ids = {name: tuple(map(tensor, rows)) if isinstance(rows, tuple) else tensor(rows) for name, rows in ids.items()}
+        x = self.dense_input(torch.as_tensor(numbers, dtype=torch.float64))
         for layer in self.bottom:
             x = torch.relu(layer(x))
         features = self.description["features"]
@@ -140,12 +259,13 @@ class HistoryModel(nn.Module):
                 p.copy_(values.reshape(p.shape))
 
     def forward(self, history, numbers, candidates):
+        history, candidates = (torch.as_tensor(rows, dtype=torch.int64) for rows in (history, candidates))
         history = history[-self.length :]
         n, all_rows = len(history), len(history) + len(candidates)
         if numbers is None:
             numbers = torch.ones(n)
         else:
-            numbers = (numbers[-self.length :] >= self.description["numeric"][0]["shift"]).float()
+            numbers = (torch.as_tensor(numbers)[-self.length :] >= self.description["numeric"][0]["shift"]).float()
         place = torch.arange(all_rows)
         x = self.items(torch.cat([history, candidates])) + self.places(place.clamp(max=n))
         x = x + torch.cat([numbers, torch.zeros(len(candidates))])[:, None] * self.number
@@ -165,6 +285,8 @@ class HistoryModel(nn.Module):
 
 def load(folder):
     """The model of a whole checkpoint, ready to evaluate. Checks every checksum."""
+    if torch is None:
+        raise ValueError("PyTorch is not installed: install the package torch")
     folder = pathlib.Path(folder)
     manifest = read_checkpoint.read_manifest(folder)
     for file in manifest["files"]:

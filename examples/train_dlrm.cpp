@@ -4,6 +4,8 @@
 // Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks
 // that are threads or processes.
 //   train_dlrm --help
+#include "support/files.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "train_dlrm/clicks.hpp"
 #include "train_dlrm/model_shape.hpp"
@@ -16,18 +18,12 @@
 #include <tessera/core/error.hpp>
 
 #include <fmt/format.h>
-#include <CLI/Error.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -201,28 +197,18 @@ void let_first_rank_speak() {
       return std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 
-/// One line, whatever the text.
-int fail(std::string text, int code) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::fflush(stdout);
-  fmt::print(stderr, "train_dlrm: {}\n", text);
-  return code;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) try {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
-  open_standard_streams();
-  const auto options = parse_options(argc, argv);
-  const int code = options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
-  check_output();
-  return code;
-} catch (const CLI::Error& error) {
-  let_first_rank_speak();
-  return fail(std::string(error.what()) + " (see --help)", 2);
-} catch (const std::bad_alloc&) {
-  return fail("out of memory: lower --max-rows, --embedding-width or --batch-size", 1);
-} catch (const std::exception& error) {
-  return fail(error.what(), 1);
+int main(int argc, char** argv) {
+  const auto body = [&] {
+    std::optional<Options> options;
+    try {
+      options = parse_options(argc, argv);
+    } catch (const CLI::Error&) {
+      let_first_rank_speak();
+      throw;
+    }
+    return options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
+  };
+  return run_program("train_dlrm", "lower --max-rows, --embedding-width or --batch-size", body);
 }

@@ -4,6 +4,8 @@
 // Trains a sequence model on histories of events: a sharded table of items, HSTU blocks, and a
 // softmax over sampled items or a logit of a candidate. docs/train_sequence.md.
 //   train_sequence --help
+#include "support/files.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 #include "train_sequence/data.hpp"
 #include "train_sequence/description.hpp"
@@ -13,15 +15,9 @@
 #include <tessera/core/error.hpp>
 
 #include <fmt/format.h>
-#include <CLI/Error.hpp>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
-#include <exception>
-#include <new>
 #include <optional>
 #include <string>
 
@@ -149,26 +145,12 @@ void run(const Options& options) {
                 '\n');
 }
 
-/// One line, whatever the text.
-int fail(std::string text, int code) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::fflush(stdout);
-  fmt::print(stderr, "train_sequence: {}\n", text);
-  return code;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) try {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
-  support::open_standard_streams();
-  if (const auto options = parse_options(argc, argv)) run(*options);
-  support::check_output();
-  return 0;
-} catch (const CLI::Error& error) {
-  return fail(std::string(error.what()) + " (see --help)", 2);
-} catch (const std::bad_alloc&) {
-  return fail("out of memory: lower --batch-size, --width, --max-length or --negatives", 1);
-} catch (const std::exception& error) {
-  return fail(error.what(), 1);
+int main(int argc, char** argv) {
+  return support::run_program("train_sequence",
+                              "lower --batch-size, --width, --max-length or --negatives", [&] {
+                                if (const auto options = parse_options(argc, argv)) run(*options);
+                                return 0;
+                              });
 }

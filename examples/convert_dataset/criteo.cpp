@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "criteo.hpp"
 
+#include "../support/files.hpp"
+#include "../support/options.hpp"
+#include "new_folder.hpp"
+
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
@@ -11,13 +15,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
@@ -105,6 +106,8 @@ class Decoder {
 }  // namespace
 
 void criteo_to_binary(const Options& options) {
+  const std::filesystem::path to = options.to;
+  support::check_paths({{"FILE", options.from}}, {{"DIR", to / kOriginals}});
   CriteoPasses file(options.from, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
   file.read([](std::span<const CriteoRecord>) {});
   const std::int64_t lines = file.records();
@@ -120,7 +123,8 @@ void criteo_to_binary(const Options& options) {
   });
   const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count},
                               statistics);
-  BinaryDatasetWriter writer(options.to, kCriteoIntegers,
+  NewFolder made(to);
+  BinaryDatasetWriter writer(made.path(), kCriteoIntegers,
                              {encoder.rows().begin(), encoder.rows().end()});
   ClickBatch<std::int32_t> batch;
   left = train;
@@ -133,17 +137,18 @@ void criteo_to_binary(const Options& options) {
     }
     left -= static_cast<std::int64_t>(count);
   });
-  write_originals(std::filesystem::path(options.to) / kOriginals, encoder);
+  write_originals(made.path() / kOriginals, encoder);
   writer.finish();
+  made.finish();
   fmt::print("{} training and {} test samples in '{}'\n", train, lines - train, options.to);
 }
 
 void binary_to_criteo(const Options& options) {
+  support::check_paths({{"DIR", options.from}}, {{"FILE", options.to}});
   const std::filesystem::path folder = options.from;
   const DatasetSpec spec = read_feature_spec(folder);
   const Decoder decoder(folder / kOriginals);
-  std::ofstream file(options.to, std::ios::binary);
-  require<DataError>(file.is_open(), "cannot create '{}': {}", options.to, std::strerror(errno));
+  support::ResultFile file(options.to, "FILE");
   ClickBatch<std::int32_t> batch;
   std::int64_t written = 0;
   for (const char* part : {"train", "test"}) {
@@ -161,12 +166,11 @@ void binary_to_criteo(const Options& options) {
       std::string text;
       for (std::int64_t s = 0; s < batch.size; ++s)
         append_criteo_line(text, decoder.record(batch, s));
-      file << text;
+      file.add(text);
     }
     written += data.size();
   }
-  file.close();
-  require<DataError>(file.good(), "cannot write '{}': {}", options.to, std::strerror(errno));
+  file.finish();
   fmt::print("{} lines in '{}'\n", written, options.to);
 }
 

@@ -17,7 +17,7 @@
 namespace evaluate {
 namespace {
 
-constexpr double kLeft = 70, kTop = 14, kHeight = 220;
+constexpr double kLeft = 70, kTop = 28, kHeight = 220;
 constexpr std::array<const char*, 6> kColours{"#4e79a7", "#f28e2b", "#e15759",
                                               "#76b7b2", "#59a14f", "#b07aa1"};
 
@@ -26,8 +26,9 @@ struct Curve {
   std::vector<std::pair<double, double>> points;  ///< both positive
 };
 
-/// Both axes are logarithmic; every point is a circle that says its numbers.
-std::string chart(const std::vector<Curve>& curves, std::string_view unit) {
+/// Both axes are logarithmic; every point is a circle that says its numbers. The vertical axis shows
+/// `what`, in `unit`.
+std::string chart(const std::vector<Curve>& curves, std::string_view what, std::string_view unit) {
   double left = 1e300, right = 0, low = 1e300, high = 0;
   for (const Curve& curve : curves)
     for (const auto& [x, y] : curve.points) {
@@ -42,7 +43,9 @@ std::string chart(const std::vector<Curve>& curves, std::string_view unit) {
   const auto at_y = [&](double y) {
     return kTop + kHeight * (high - std::log10(y)) / (high - low);
   };
-  std::string body;
+  std::string body = fmt::format(
+      R"(<text x="8" y="{}" font-weight="bold">{}, {}</text><text x="{}" y="{}" text-anchor="end" font-weight="bold">samples of a request</text>)",
+      kTop - 12, what, unit, plan::kPageWidth, kTop + kHeight + 30);
   for (double power = low; power <= high; ++power)
     body += fmt::format(
         R"(<line x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}" stroke="#ddd"/><text x="{3}" y="{4:.1f}" text-anchor="end">{5:g}</text>)",
@@ -96,7 +99,7 @@ std::string latency_page(const std::vector<Latency>& measured, const LatencyOpti
           curves[c].points.emplace_back(batch, std::max(values[c], 1e-3));
       }
       charts += fmt::format("<h2>{}, {} thread{}</h2>\n{}", loop_name(load), threads,
-                            threads == 1 ? "" : "s", chart(curves, "us"));
+                            threads == 1 ? "" : "s", chart(curves, "latency", "µs"));
     }
     Curve& curve = throughput.emplace_back(
         Curve{fmt::format("{} thread{}", threads, threads == 1 ? "" : "s"), {}});
@@ -116,13 +119,13 @@ std::string latency_page(const std::vector<Latency>& measured, const LatencyOpti
 <style>body{{font:14px sans-serif;color:#333;max-width:1040px;margin:2em auto}}table{{border-collapse:collapse}}td,th{{padding:2px 14px 2px 0;text-align:right}}svg{{max-width:100%;height:auto}}</style></head><body>
 <h1>Latency of {}</h1>
 <p>Tables in {}. Microseconds from when a request was due to its scores, over samples of a request. In a closed loop each thread sends its next request when it has its scores. In an open loop requests come at random times, at a share of the closed loop's throughput, and their waiting for a thread counts.</p>
-{}<h2>Throughput</h2><p>Samples per second, closed loop.</p>
+{}<h2>Throughput</h2><p>Closed loop.</p>
 {}<h2>Figures</h2>
-<table><tr><th>loop</th><th>threads</th><th>batch</th><th>requests</th><th>p50, us</th><th>p95</th><th>p99</th><th>max</th><th>samples/s</th></tr>
+<table><tr><th>loop</th><th>threads</th><th>samples of a request</th><th>requests</th><th>p50, µs</th><th>p95, µs</th><th>p99, µs</th><th>max, µs</th><th>samples/s</th></tr>
 {}</table></body></html>
 )",
       plan::escaped(options.checkpoint.string()), options.format, charts,
-      chart(throughput, "samples/s"), rows);
+      chart(throughput, "throughput", "samples/s"), rows);
 }
 
 }  // namespace evaluate

@@ -7,14 +7,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <system_error>
 #include <utility>
 
 namespace onnx_export {
 
-using tessera::DataError;
 using tessera::require;
 
 void Message::varint(std::uint64_t value) {
@@ -38,20 +34,10 @@ Message& Message::text(int field, std::string_view value) {
   return *this;
 }
 
-OnnxFile::OnnxFile(std::filesystem::path path)
-    : path_(std::move(path)),
-      data_path_(path_.string() + ".data"),
-      partial_(path_.string() + ".partial"),
-      partial_data_(data_path_.string() + ".partial"),
-      data_(partial_data_, std::ios::binary | std::ios::trunc) {
-  require<DataError>(data_.is_open(), "cannot create '{}': {}", partial_data_.string(),
-                     std::strerror(errno));
-}
-OnnxFile::~OnnxFile() {
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
-  std::filesystem::remove(partial_data_, ignored);
-}
+OnnxFile::OnnxFile(const std::filesystem::path& path)
+    : data_path_(path.string() + ".data"),
+      model_(path, "--output"),
+      data_(data_path_, "--output") {}
 
 Message OnnxFile::value_info(const std::string& name, Type type,
                              const std::vector<std::int64_t>& shape) {
@@ -78,13 +64,13 @@ void OnnxFile::tensor(
     const std::string& name, const std::vector<std::int64_t>& shape,
     const std::function<void(const std::function<void(std::span<const float>)>&)>& write) {
   // Where a page begins, so that a run time may map it.
-  at_ = (at_ + 4095) / 4096 * 4096;
-  data_.seekp(at_);
+  const std::int64_t begin = (at_ + 4095) / 4096 * 4096;
+  data_.add(std::string(static_cast<std::size_t>(begin - at_), '\0'));
+  at_ = begin;
   std::int64_t bytes = 0, expected = sizeof(float);
   for (const std::int64_t extent : shape) expected *= extent;
   write([&](std::span<const float> values) {
-    data_.write(reinterpret_cast<const char*>(values.data()),
-                static_cast<std::streamsize>(values.size_bytes()));
+    data_.add({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
     bytes += static_cast<std::int64_t>(values.size_bytes());
   });
   require(bytes == expected, "tensor '{}': {} bytes, its shape has {}", name, bytes, expected);
@@ -165,14 +151,8 @@ void OnnxFile::finish(std::string_view description) {
       .text(3, fmt::format("{}.{}.{}", TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
                            TESSERA_VERSION_PATCH));
   model.message(7, graph_).message(8, Message().text(1, "").number(2, opset_));
-  std::ofstream file(partial_, std::ios::binary | std::ios::trunc);
-  file.write(model.bytes().data(), static_cast<std::streamsize>(model.bytes().size()));
-  file.close();
-  data_.close();
-  require<DataError>(file.good() && data_.good(), "cannot write '{}' and '{}': {}", path_.string(),
-                     data_path_.string(), std::strerror(errno));
-  std::filesystem::rename(partial_data_, data_path_);
-  std::filesystem::rename(partial_, path_);
+  data_.finish();
+  model_.write(model.bytes());
 }
 
 }  // namespace onnx_export

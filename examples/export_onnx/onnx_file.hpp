@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/files.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <initializer_list>
 #include <optional>
@@ -37,10 +38,8 @@ class Message {
 /// before leaves none.
 class OnnxFile {
  public:
-  explicit OnnxFile(std::filesystem::path path);
-  OnnxFile(const OnnxFile&) = delete;
-  OnnxFile& operator=(const OnnxFile&) = delete;
-  ~OnnxFile();
+  /// Of option --output.
+  explicit OnnxFile(const std::filesystem::path& path);
 
   enum class Type : std::int64_t { float32 = 1, int64 = 7, boolean = 9, float64 = 11 };
   /// Extents; -1 is the batch, -2 any other number.
@@ -81,8 +80,8 @@ class OnnxFile {
   static Message value_info(const std::string& name, Type type,
                             const std::vector<std::int64_t>& shape);
 
-  std::filesystem::path path_, data_path_, partial_, partial_data_;
-  std::ofstream data_;
+  std::filesystem::path data_path_;
+  support::ResultFile model_, data_;
   std::int64_t at_ = 0;  ///< bytes of the data file
   int names_ = 0, opset_ = 17;
   Message graph_;

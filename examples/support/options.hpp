@@ -2,12 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "files.hpp"
+#include "report.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/version.hpp>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <initializer_list>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,6 +66,50 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name,
   };
   if (standard.empty()) standard = option->get_default_str();
   return option->check(check)->option_text(fmt::format("{} [{}]", name, standard));
+}
+
+/// Throws CLI::ValidationError for what `fault_of_paths` finds.
+inline void check_paths(std::initializer_list<NamedPath> inputs,
+                        std::initializer_list<NamedPath> outputs) {
+  const std::string fault = fault_of_paths(inputs, outputs);
+  tessera::require<CLI::ValidationError>(fault.empty(), "{}", fault);
+}
+
+/// Adds --version and parses. False: help or the version was printed. Throws CLI::Error.
+inline bool parse(CLI::App& app, int argc, const char* const* argv) {
+  app.set_version_flag("--version",
+                       fmt::format("{} {}.{}.{}", app.get_name(), TESSERA_VERSION_MAJOR,
+                                   TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH),
+                       "Print the version and end")
+      ->group("Options");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return false;
+  } catch (const CLI::CallForVersion& version) {
+    fmt::print("{}\n", version.what());
+    return false;
+  }
+  return true;
+}
+
+/// main() of a program: returns what `body` does, or makes one line and an exit code of what it
+/// throws: 2 for a wrong command line, else 1, also if standard output cannot be written.
+/// `without_memory` is what to do then.
+template <class Body>
+int run_program(const char* name, const char* without_memory, Body body) try {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
+  open_standard_streams();
+  const int code = body();
+  check_output();
+  return code;
+} catch (const CLI::Error& error) {
+  return fail(name, std::string(error.what()) + " (see --help)", 2);
+} catch (const std::bad_alloc&) {
+  return fail(name, std::string("out of memory: ") + without_memory, 1);
+} catch (const std::exception& error) {
+  return fail(name, error.what(), 1);
 }
 
 }  // namespace support

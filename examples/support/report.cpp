@@ -81,50 +81,15 @@ void check_output() {
   require<Error>(good, "cannot write to standard output: {}", std::strerror(errno));
 }
 
-ResultFile::ResultFile(const std::filesystem::path& path, const char* option)
-    : option_(option), path_(path) {
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file_ < 0) fail(errno);
-    ::fcntl(file_, F_SETFL, 0);
-    return;
-  }
-  // what a link points to is replaced, not the link
-  if (std::filesystem::exists(status)) path_ = std::filesystem::canonical(path);
-  for (int i = 0; file_ < 0 && i < 100; ++i) {
-    partial_ = path_;
-    partial_ += fmt::format(".partial-{}-{}", ::getpid(), i);
-    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0 && errno != EEXIST) break;
-  }
-  if (file_ >= 0) return;
-  const int error = errno;
-  partial_.clear();
-  fail(error);
-}
-
-ResultFile::~ResultFile() {
-  if (file_ >= 0) ::close(file_);
-  if (!partial_.empty()) ::unlink(partial_.c_str());
-}
-
-void ResultFile::write(const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(file_, text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) fail(errno);
-    if (count > 0) done += static_cast<std::size_t>(count);
-  }
-  if (::close(std::exchange(file_, -1)) != 0) fail(errno);
-  if (partial_.empty()) return;
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
-  partial_.clear();
-}
-
-void ResultFile::fail(int error) const {
-  throw DataError(
-      fmt::format("{}: cannot write '{}': {}", option_, path_.string(), std::strerror(error)));
+int fail(const char* program, std::string text, int code) {
+  constexpr std::size_t kMost = 2000;
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  if (text.size() > kMost)
+    text = fmt::format("{} ... ({} more bytes)", text.substr(0, kMost), text.size() - kMost);
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: {}\n", program, text);
+  return code;
 }
 
 Progress::Progress(std::int64_t steps, bool every_call)

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <string>
 
 namespace support {
@@ -28,24 +27,9 @@ void open_standard_streams();
 /// full.
 void check_output();
 
-/// A file that appears, or is replaced, when it is complete; before that its content stands beside
-/// it under another name. Pipes and devices are written to as they are. Throws tessera::DataError.
-class ResultFile {
- public:
-  /// Shows whether it can be written. `option` names the file in errors.
-  explicit ResultFile(const std::filesystem::path& path, const char* option = "--json");
-  ResultFile(const ResultFile&) = delete;
-  ResultFile& operator=(const ResultFile&) = delete;
-  ~ResultFile();
-  void write(const std::string& text);
-
- private:
-  [[noreturn]] void fail(int error) const;
-
-  const char* option_;
-  std::filesystem::path path_, partial_;  ///< partial_ is empty where there is none to remove
-  int file_ = -1;
-};
+/// Prints an error as one line behind the program's name and returns `code`. Of a long text, as of a
+/// file's content, it prints the begin.
+int fail(const char* program, std::string text, int code);
 
 /// The state of a run: a bar that redraws itself on a terminal, a line now and then elsewhere.
 class Progress {

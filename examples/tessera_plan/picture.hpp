@@ -107,6 +107,32 @@ inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::Me
   return f;
 }
 
+/// The colours of `tables_fragment`: of the first ranks, and of copies; and where rows lie.
+inline Fragment ranks_legend(const tessera::Layout& layout) {
+  using namespace tessera;
+  constexpr int kMostRanks = 32;
+  Fragment f{"", 16};
+  double x = 0;
+  const auto entry = [&](const std::string& fill, double opacity, const std::string& text) {
+    const double width = 26 + 6 * static_cast<double>(text.size());
+    if (x + width > kPageWidth) x = 0, f.height += 16;
+    f.svg += fmt::format(
+        R"(<rect x="{0:.0f}" y="{1:.0f}" width="9" height="9" fill="{2}" fill-opacity="{3}"/><text x="{4:.0f}" y="{5:.0f}">{6}</text>)",
+        x, f.height - 12, fill, opacity, x + 13, f.height - 4, text);
+    x += width;
+  };
+  const auto has = [&](auto which) { return std::ranges::any_of(layout.shards, which); };
+  for (int rank = 0; rank < std::min(layout.ranks(), kMostRanks); ++rank)
+    entry(colour(rank), 1, fmt::format("rank {}", rank));
+  if (layout.ranks() > kMostRanks) entry("none", 1, fmt::format("... {}", layout.ranks() - 1));
+  if (has([](const Shard& s) { return s.rank < 0; })) entry(colour(-1), 1, "every rank");
+  for (const Tier tier : {Tier::host, Tier::file})
+    if (has([&](const Shard& s) { return s.tier == tier; }))
+      entry("#333", opacity(tier), "rows" + std::string(where_text(tier)));
+  f.svg += '\n';
+  return f;
+}
+
 /// A whole picture.
 inline std::string svg(const std::string& body, double height) {
   return fmt::format(

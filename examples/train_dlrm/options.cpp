@@ -9,6 +9,7 @@
 #include "recipes.hpp"
 #include "table_optimizers.hpp"
 
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/data/synthetic_models.hpp>
 #include <tessera/optimizer/schedule.hpp>
@@ -24,9 +25,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <istream>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -49,6 +53,9 @@ constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
 constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
 constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
 constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
+
+/// the value of a flag
+constexpr const char* kGiven = "given";
 
 /// more than any machine has; beyond it OpenMP ends the process
 constexpr int kMostThreads = 4096;
@@ -98,7 +105,7 @@ std::string check_schedule(const std::string& text) try {
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
 /// are endless and seen once.
-void resolve(Options& options, bool dense_rate_given) {
+void resolve(Options& options, const std::string& config, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       !options.vocabulary || options.loader != "first-rank",
       "--loader first-rank hands out rows, which --vocabulary has yet to find");
@@ -110,27 +117,16 @@ void resolve(Options& options, bool dense_rate_given) {
       options.ranks * options.threads_per_rank <= kMostThreads,
       "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
       options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
+  check_paths({{"--config", config},
+               {"--data", options.data},
+               {"--schema", options.schema},
+               {"--plan-file", options.plan_file}},
+              {{"--predictions", options.predictions},
+               {"--log", options.log},
+               {"--report", options.report},
+               {"--trace", options.trace},
+               {"--json", options.json}});
   std::error_code ignored;
-  const std::pair<const char*, const std::string&> inputs[] = {{"--data", options.data},
-                                                               {"--schema", options.schema},
-                                                               {"--plan-file", options.plan_file}},
-                                                   outputs[] = {
-                                                       {"--json", options.json},
-                                                       {"--predictions", options.predictions},
-                                                       {"--log", options.log},
-                                                       {"--report", options.report},
-                                                       {"--trace", options.trace}};
-  for (const auto& [out, path] : outputs) {
-    for (const auto& [in, read] : inputs)
-      tessera::require<CLI::ValidationError>(
-          path.empty() || read.empty() || !std::filesystem::equivalent(path, read, ignored),
-          "{}: '{}' is what {} reads; give another file", out, path, in);
-    for (const auto& [other, written] : outputs)
-      tessera::require<CLI::ValidationError>(path.empty() || other == out || path != written ||
-                                                 std::filesystem::is_character_file(path, ignored),
-                                             "{}: '{}' is the file of {}, too; give another one",
-                                             out, path, other);
-  }
   tessera::require<CLI::ValidationError>(
       options.schema.empty() || !std::filesystem::is_directory(options.data, ignored),
       "--schema is for files; '{}' is a folder, whose feature_spec.yaml says what it holds",
@@ -167,6 +163,20 @@ void resolve(Options& options, bool dense_rate_given) {
   }
 }
 
+/// Reads --config as any other file is read. CLI11 opens it, too, and takes what it cannot read for
+/// its end.
+class ConfigFile : public CLI::ConfigTOML {
+ public:
+  explicit ConfigFile(const std::string& text) : text_(text) {}
+  std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
+    std::istringstream text(text_);
+    return CLI::ConfigTOML::from_config(text);
+  }
+
+ private:
+  const std::string& text_;
+};
+
 /// Options, and the texts of their values.
 using Texts = std::vector<std::pair<const CLI::Option*, std::function<std::string()>>>;
 
@@ -176,8 +186,8 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
   constexpr std::array<std::string_view, 9> follow{
       "learning-rate", "wide-optimizer",    "wide-learning-rate", "cross-layers", "cross-rank",
       "interaction",   "interaction-width", "bottom-mlp",         "dense"};
-  constexpr std::array<std::string_view, 5> no_values{"help", "config", "recipe", "print-config",
-                                                      "json"};
+  constexpr std::array<std::string_view, 6> no_values{"help",   "version",      "config",
+                                                      "recipe", "print-config", "json"};
   std::string text, group;
   const auto excluded = [](const CLI::Option* option) {
     return std::ranges::any_of(option->get_excludes(),
@@ -196,6 +206,12 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
     const bool comment =
         !given && (flag || value.empty() || value == "0" || !option->get_needs().empty() ||
                    excluded(option) || std::ranges::count(follow, name) > 0);
+    tessera::require<CLI::ValidationError>(
+        value.find_first_of("\n\r") == std::string::npos &&
+            (value.find('"') == std::string::npos || value.find('\'') == std::string::npos),
+        "--print-config: the value of --{} holds a line break, or both kinds of quotes, which a "
+        "file for --config cannot hold",
+        name);
     const char quote = value.find('"') == std::string::npos ? '"' : '\'';
     text += flag ? fmt::format("{}{}={}\n", comment ? "# " : "", name, value)
                  : fmt::format("{}{}={}{}{}\n", comment ? "# " : "", name, quote, value, quote);
@@ -282,9 +298,17 @@ void set_model(Options& options) {
                                          options.backend);
 }
 
-}  // namespace
+/// Another one than the training's is no contradiction.
+constexpr std::string_view kTestFraction = "--test-fraction";
 
-std::optional<Options> parse_options(int argc, const char* const* argv) {
+/// Options that say what the model is and how data become its rows; of made-up data the seed, too.
+constexpr std::array<std::string_view, 17> kModelOptions{
+    "--embedding-width", "--interaction-width", "--model",      "--bottom-mlp", "--top-mlp",
+    "--interaction",     "--cross-layers",      "--cross-rank", "--max-rows",   "--min-count",
+    "--vocabulary",      "--eviction",          "--samples",    "--power",      "--scale",
+    "--synthetic-model", kTestFraction};
+
+std::optional<Options> parse_words(const std::vector<std::string>& words) {
   Options options;
   CLI::App app(
       "Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this "
@@ -302,7 +326,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return option;
   };
   const auto flag = [&](const char* name, bool& value, const char* what) {
-    shared.emplace_back(name, [&value] { return std::string(value ? "given" : "not given"); });
+    shared.emplace_back(name, [&value] { return std::string(value ? kGiven : "not given"); });
     return app.add_flag(name, value, what);
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -313,7 +337,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   CLI::Option* config = app.set_config("--config", "",
                                        "Read options from a file, as --print-config writes it; the "
                                        "command line goes before it");
-  config->option_text("FILE");
+  std::string config_text;
+  config->option_text("FILE")->check([&config_text](const std::string& path) -> std::string {
+    try {
+      config_text = read_file(path, "", std::size_t{1} << 20);
+      return {};
+    } catch (const tessera::DataError& error) {
+      return error.what();
+    }
+  });
+  app.config_formatter(std::make_shared<ConfigFile>(config_text));
   std::string recipe_name;
   choose(app.add_option("--recipe", recipe_name,
                         "A published model's options, but those that are given (docs/models.md)"),
@@ -645,19 +678,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       option->check([](const std::string& text) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
-  const std::vector<std::string> words = with_recipe(argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
-  try {
-    app.parse(static_cast<int>(pointers.size()), pointers.data());
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  }
+  if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;
   if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
   set_synthetic_model(options, top->count() > 0, optimizer->count() > 0,
                       dense_optimizer->count() > 0);
-  resolve(options, dense_rate->count() > 0);
+  resolve(options, config->count() > 0 ? config->results().back() : "", dense_rate->count() > 0);
   set_model(options);
   const std::string configuration = config_of(app, texts);
   set_rates(options, rate->count() > 0, wide[1]->count() > 0);
@@ -709,7 +736,60 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return std::nullopt;
   }
   if (!options.plan_file.empty()) options.plan = "file";
-  for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
+  for (const auto& [name, value] : shared) {
+    options.shared.emplace_back(name, value());
+    if (std::ranges::count(kModelOptions, name) > 0 || (name == "--seed" && options.data.empty()))
+      options.model_options.push_back({name, value(), app.get_option(name)->count() > 0});
+  }
+  return options;
+}
+
+/// The words, and the options of the checkpoint that is tested, which it tells itself.
+std::vector<std::string> with_checkpoint(std::vector<std::string> words, const Options& options) {
+  const auto latest = tessera::latest_checkpoint(options.save);
+  if (!latest) return words;
+  const tessera::Manifest manifest = tessera::read_manifest(*latest).first;
+  const auto text = manifest.texts.find("options");
+  if (text == manifest.texts.end()) return words;
+  for (const ModelOption& saved : model_options_of(text->second)) {
+    const auto now = std::ranges::find(options.model_options, saved.name, &ModelOption::name);
+    if (now == options.model_options.end()) continue;
+    tessera::require<CLI::ValidationError>(!now->given || now->value == saved.value,
+                                           "{} {}: '{}' was trained with {} {}; leave {} out",
+                                           saved.name, now->value, latest->string(), saved.name,
+                                           saved.value, saved.name);
+    if (!saved.given || now->given) continue;
+    words.push_back(saved.name);
+    if (saved.value != kGiven) words.push_back(saved.value);
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string to_text(const std::vector<ModelOption>& options) {
+  std::string text;
+  for (const ModelOption& option : options)
+    text += fmt::format("{}{} {}\n", option.given ? "+" : "", option.name, option.value);
+  return text;
+}
+
+std::vector<ModelOption> model_options_of(const std::string& text) {
+  std::vector<ModelOption> options;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool given = line.starts_with("+");
+    const std::size_t space = std::min(line.find(' '), line.size());
+    options.push_back(
+        {line.substr(given, space - given), line.substr(std::min(space + 1, line.size())), given});
+  }
+  return options;
+}
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  const std::vector<std::string> words = with_recipe(argc, argv);
+  std::optional<Options> options = parse_words(words);
+  if (options && options->mode != "train") options = parse_words(with_checkpoint(words, *options));
   return options;
 }
 

@@ -12,6 +12,18 @@
 
 namespace dlrm {
 
+/// A checkpoint keeps these, so that it can be tested without them.
+struct ModelOption {
+  std::string name, value;
+  bool given =
+      false;  ///< by the command line, --config or --recipe; else the value is the standard
+
+  bool operator==(const ModelOption&) const = default;
+};
+/// A line for each option, and what such a text says.
+std::string to_text(const std::vector<ModelOption>& options);
+std::vector<ModelOption> model_options_of(const std::string& text);
+
 /// What the command line says. Rates and epochs that are not given depend on other options:
 /// `resolve` in options.cpp.
 struct Options {
@@ -107,6 +119,8 @@ struct Options {
 
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;
+  /// those of `shared` that say what the model is and how data become its rows
+  std::vector<ModelOption> model_options;
 };
 
 inline tessera::DensePrecision dense_precision(const Options& options) {

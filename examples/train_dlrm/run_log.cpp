@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_log.hpp"
 
+#include "../support/files.hpp"
+
 #include <tessera/core/error.hpp>
-#include <tessera/io/regular_file.hpp>
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +20,10 @@ namespace dlrm {
 
 using namespace tessera;
 
+namespace {
+constexpr const char* kOption = "--log";
+}
+
 RunLog::RunLog(const Options& options) : path_(options.log) {
   if (path_.empty()) return;
   std::error_code ignored;
@@ -28,10 +31,8 @@ RunLog::RunLog(const Options& options) : path_(options.log) {
       !std::filesystem::exists(path_, ignored) || std::filesystem::is_regular_file(path_, ignored);
   const bool goes_on = options.resume && regular_ && std::filesystem::exists(path_, ignored);
   if (goes_on) read(path_);
-  file_ = ::open(path_.c_str(),
-                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (regular_ && !goes_on ? O_TRUNC : 0),
-                 0666);
-  if (file_ < 0) fail(errno);
+  file_ = support::open_output(path_, {kOption, path_},
+                               O_CREAT | O_APPEND | (regular_ && !goes_on ? O_TRUNC : 0));
 }
 
 RunLog::~RunLog() {
@@ -39,9 +40,7 @@ RunLog::~RunLog() {
 }
 
 void RunLog::read(const std::string& path) {
-  const RegularFile file(path);
-  std::string text(file.size(), '\0');
-  text.resize(file.read(text.data(), text.size(), 0));
+  const std::string text = support::read_file(path, kOption, std::size_t{1} << 34);
   std::size_t begin = 0;
   // A last line without an end is what a kill left of one.
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -57,32 +56,29 @@ void RunLog::read(const std::string& path) {
   }
 }
 
-void RunLog::go_on(std::int64_t step) {
+void RunLog::go_on(std::int64_t step, bool ended) {
+  whole_ = ended && !events_.empty() && events_.back()["event"] == "end" &&
+           events_.back()["step"] == step;
+  if (whole_) return;
   const auto later = std::find_if(events_.begin(), events_.end(), [&](const Event& event) {
     return event["step"].get<std::int64_t>() > step || event["event"] == "end";
   });
   events_.erase(later, events_.end());
   ends_.resize(events_.size());
   if (regular_ && ::ftruncate(file_, static_cast<off_t>(ends_.empty() ? 0 : ends_.back())) != 0)
-    fail(errno);
+    throw DataError(std::string("--log: cannot shorten '") + path_ + "': " + std::strerror(errno));
 }
 
 void RunLog::add(Event event) {
+  const bool known = event["event"] == "test" && std::ranges::any_of(events_, [&](const Event& e) {
+                       return e["event"] == "test" && e["step"] == event["step"];
+                     });
+  if (whole_ || known) return;
   // An option may hold bytes that are no UTF-8.
-  if (file_ >= 0) write(event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n');
+  if (file_ >= 0)
+    support::write_all(file_, event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n',
+                       {kOption, path_});
   events_.push_back(std::move(event));
-}
-
-void RunLog::write(const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(file_, text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) fail(errno);
-    if (count > 0) done += static_cast<std::size_t>(count);
-  }
-}
-
-void RunLog::fail(int error) const {
-  throw DataError(fmt::format("--log: cannot write '{}': {}", path_, std::strerror(error)));
 }
 
 }  // namespace dlrm

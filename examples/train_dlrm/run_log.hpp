@@ -26,8 +26,10 @@ class RunLog {
   RunLog& operator=(const RunLog&) = delete;
   ~RunLog();
 
-  /// Training goes on after `step` steps: what was written of later ones is dropped.
-  void go_on(std::int64_t step);
+  /// Training goes on after `step` steps: what was written of later ones is dropped. A log that has
+  /// the end of a training that has `ended` stays as it is.
+  void go_on(std::int64_t step, bool ended);
+  /// Adds an event; a test that is there, of the same step, is not added again.
   void add(Event event);
   const std::vector<Event>& events() const { return events_; }
 
@@ -35,12 +37,11 @@ class RunLog {
 
  private:
   void read(const std::string& path);
-  void write(const std::string& text);
-  [[noreturn]] void fail(int error) const;
 
   std::string path_;  ///< empty: events are kept for --report alone
   int file_ = -1;
   bool regular_ = false;
+  bool whole_ = false;  ///< nothing is to be added
   std::vector<Event> events_;
   std::vector<std::size_t> ends_;  ///< of each event's line in the file
 };

@@ -56,6 +56,9 @@ class Saver {
       check_folder(options.save);
       if (communicator.rank() != 0) return;
       lock_.emplace(options.save);
+      for (const std::filesystem::path& folder :
+           {std::filesystem::path(options.save), best_folder()})
+        if (std::filesystem::exists(folder)) tessera::remove_partial_checkpoints(folder);
       // Its checkpoints would lie among those of another training, and --resume would take the
       // wrong one.
       const auto latest = tessera::latest_checkpoint(options.save);
@@ -78,6 +81,7 @@ class Saver {
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
     contents_.set_text("optimizer", options.optimizer);
+    contents_.set_text("options", to_text(options.model_options));
     if (options.save_increments > 0 && options.mode == "train") changed_.emplace(contents_);
   }
 
@@ -95,6 +99,8 @@ class Saver {
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
                        latest->string(), position, position_);
       check_data(*latest, texts);
+      if (const auto auc = texts.find(kStopped); auc != texts.end())
+        stopped_ = std::stod(auc->second);
       tessera::require<tessera::DataError>(manifest.step <= steps,
                                            "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
@@ -104,6 +110,12 @@ class Saver {
     unproven_ = step;
     return step;
   }
+
+  /// The training ends with this step, whose model's test gave an AUC of --stop-at-auc or more. The
+  /// checkpoint says so.
+  void stop_at(double auc) { contents_.set_text(kStopped, fmt::format("{}", auc)); }
+  /// That AUC of a checkpoint that was resumed.
+  std::optional<double> stopped_at() const { return stopped_; }
 
   /// Loads the last checkpoint to test it. Answers its step.
   std::int64_t load() {
@@ -122,7 +134,7 @@ class Saver {
   /// that this one goes on with. All ranks give the same AUC.
   void keep_best(std::int64_t step, double auc) {
     if (options_.save.empty()) return;
-    const std::filesystem::path folder = std::filesystem::path(options_.save) / "best";
+    const std::filesystem::path folder = best_folder();
     tessera::on_all_ranks(communicator_, [&] {
       if (best_) return;
       best_ = -1;
@@ -192,6 +204,12 @@ class Saver {
   }
 
  private:
+  static constexpr const char* kStopped = "stopped at AUC";
+
+  std::filesystem::path best_folder() const {
+    return std::filesystem::path(options_.save) / "best";
+  }
+
   void check_data(const std::filesystem::path& checkpoint, const auto& texts) const {
     // Checkpoints of earlier versions do not say what data they are of.
     const auto data = texts.find("data");
@@ -204,8 +222,18 @@ class Saver {
   std::int64_t load(const std::filesystem::path& checkpoint) {
     const Whole whole(contents_, vocabulary_);
     std::vector<std::string> begun_anew;
-    tessera::Manifest loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
-                                                        {.new_optimizers = &begun_anew});
+    tessera::Manifest loaded;
+    try {
+      loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
+                                        {.new_optimizers = &begun_anew});
+    } catch (const tessera::DataError& error) {
+      const std::string text = error.what();
+      if (text.find("and the model differ") == std::string::npos) throw;
+      throw tessera::DataError(
+          "give the options of the training, by --config or as --bottom-mlp, --top-mlp, --model, "
+          "--embedding-width, --min-count and --max-rows: " +
+          text);
+    }
     if (vocabulary_)
       tessera::on_all_ranks(communicator_,
                             [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
@@ -307,6 +335,7 @@ class Saver {
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;
+  std::optional<double> stopped_;
   std::optional<double> best_;  ///< AUC of the model in the folder `best`; -1: there is none
 };
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/files.hpp"
 #include "run_log.hpp"
 #include "spans.hpp"
 
@@ -14,8 +15,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <span>
+#include <sstream>
 #include <string_view>
 
 namespace dlrm {
@@ -96,7 +97,7 @@ class StageTimes {
 /// Memory of this process that is in use, in bytes.
 inline std::int64_t resident_bytes() {
   std::int64_t all = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> all >> resident;
+  std::istringstream(support::read_file("/proc/self/statm")) >> all >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "../support/report.hpp"
+#include "../support/files.hpp"
 #include "spans.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>

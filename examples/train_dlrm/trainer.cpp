@@ -81,8 +81,13 @@ class Rank {
       print_plan(model_->embeddings().layout(), {});
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
       if (log_ != nullptr) {
-        const plan::Fragment picture = plan::tables_fragment(model_->embeddings().layout(), {});
-        log_->plan_picture = plan::svg(picture.svg, picture.height + 4);
+        const Layout& layout = model_->embeddings().layout();
+        const plan::Fragment legend = plan::ranks_legend(layout),
+                             tables = plan::tables_fragment(layout, {});
+        log_->plan_picture =
+            plan::svg(legend.svg + fmt::format("<g transform=\"translate(0,{:.0f})\">{}</g>",
+                                               legend.height + 4, tables.svg),
+                      legend.height + tables.height + 8);
       }
     }
     std::int64_t loaded_step = 0;
@@ -158,8 +163,16 @@ class Rank {
     const Rates rates(options_, whole);
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
+    const bool stopped = options_.stop_at_auc > 0 && saver_.stopped_at() &&
+                         *saver_.stopped_at() >= options_.stop_at_auc;
+    if (stopped) steps = step;
+    const bool ended = step > 0 && step == steps;
+    if (first() && ended)
+      fmt::print(
+          "the training has ended at step {}{}: nothing is left to train\n", step,
+          stopped ? fmt::format(", at a test AUC of {:.4f}", *saver_.stopped_at()) : std::string());
     last_report_ = step;
-    if (first() && log_ != nullptr) begin_log(step);
+    if (first() && log_ != nullptr) begin_log(step, ended);
     std::int64_t seen_at_report = 0;
     double seconds_at_report = 0;
     // Batches are counted through all epochs; the last step of an epoch may have fewer of them.
@@ -237,7 +250,9 @@ class Rank {
       if (tests) {
         look(step);
         saver_.proven();
-        if (evaluate(step, result) >= options_.stop_at_auc && options_.stop_at_auc > 0) {
+        const double auc = evaluate(step, result);
+        if (options_.stop_at_auc > 0 && auc >= options_.stop_at_auc) {
+          saver_.stop_at(auc);
           steps = step;
           tested_ = true;
         }
@@ -349,8 +364,8 @@ class Rank {
   /// Whether reports are logged: on all ranks alike.
   bool logs() const { return !options_.log.empty() || !options_.report.empty(); }
 
-  void begin_log(std::int64_t step) {
-    log_->go_on(step);
+  void begin_log(std::int64_t step, bool ended) {
+    log_->go_on(step, ended);
     RunLog::Event options = RunLog::Event::object();
     for (const auto& [name, value] : options_.shared) options[name] = value;
     log_->add({{"event", "begin"},

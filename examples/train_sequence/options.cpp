@@ -10,11 +10,8 @@
 #include <tessera/core/error.hpp>
 
 #include <array>
-#include <cstdio>
-#include <filesystem>
 #include <limits>
 #include <string_view>
-#include <system_error>
 
 namespace sequence {
 namespace {
@@ -25,10 +22,8 @@ constexpr std::array<std::string_view, 2> kModels{"next-item", "ranking"};
 
 void check(const Options& options) {
   using tessera::require;
-  std::error_code ignored;
-  require<CLI::ValidationError>(
-      options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
-      "--json: '{}' is what --data reads; give another file", options.json);
+  check_paths({{"--data", options.data}},
+              {{"--predictions", options.predictions}, {"--json", options.json}});
   require<CLI::ValidationError>(
       is_compiled(options.width, options.heads),
       "--width {} with --heads {}: a head then has {} columns; heads of 8, 16, 32 and 64 are "
@@ -49,12 +44,6 @@ void check(const Options& options) {
   }
   require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
                                 "--predictions are of --model ranking");
-  require<CLI::ValidationError>(
-      options.predictions.empty() ||
-          (!std::filesystem::equivalent(options.predictions, options.data, ignored) &&
-           options.predictions != options.json),
-      "--predictions: '{}' is what --data reads or --json writes; give another file",
-      options.predictions);
   require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
                                 "--log-q corrects for --popularity, which is 0");
   require<CLI::ValidationError>(!options.data.empty() || options.items >= 2 * kLongestMadeUp,
@@ -190,12 +179,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       option->check([](const std::string& text) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  }
+  if (!parse(app, argc, argv)) return std::nullopt;
   check(options);
   return options;
 }

@@ -151,6 +151,7 @@ class Rank {
                            "--save: cannot write to the folder '{}': {}", options_.save,
                            error.message());
         lock.emplace(options_.save);
+        remove_partial_checkpoints(options_.save);
       }
     });
     on_all_ranks(ranks_, [&] {

@@ -3,6 +3,8 @@
 //
 // The lines of the input are train_dlrm's arguments. No command line may do more harm than an error
 // that says what is wrong, and what is accepted is within the limits that the trainer relies on.
+#include "../../examples/support/files.cpp"
+#include "../../examples/support/report.cpp"
 #include "../../examples/train_dlrm/model_shape.cpp"
 #include "../../examples/train_dlrm/options.cpp"
 #include "../../examples/train_dlrm/recipes.cpp"
@@ -23,7 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string argument(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     // Help and configurations are long, and written to the terminal.
-    if (argument != "--help" && argument != "-h" && argument != "--print-config")
+    if (argument != "--help" && argument != "-h" && argument != "--version" &&
+        argument != "--print-config")
       arguments.push_back(argument);
   }
   std::vector<const char*> argv;

@@ -80,6 +80,12 @@ KERNEL = re.compile(r"^struct op::Kernel<op::(\w+)", re.MULTILINE)
 KERNELS_ELSEWHERE = {"cuda/route.cuh": "exchange"}
 KERNELS_OF_KITS = {"jagged"}  # who uses the kit includes them
 
+# Programs open files through examples/support/files.hpp, which refuses pipes, devices and outputs over inputs. What a user would write
+# may do as it likes.
+OPENS = re.compile(r"\b[io]?fstream\b|\bfopen\b|::open\(")
+MAY_OPEN = {"examples/support/files.cpp", "examples/support/report.cpp", "examples/own_csv.cpp",
+            "examples/tessera_plan.cpp", "examples/tessera_plan/cluster_file.hpp", "examples/tessera_plan/model.cpp"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 # Brackets keep these expressions from matching themselves.
@@ -235,6 +241,10 @@ def faults_of(root):
                 yield f"{name}:{number}: a package registry's host"
             if path.suffix in SOURCE_SUFFIXES and (found := UNFINISHED.search(line)):
                 yield f"{name}:{number}: unfinished: {found[0]}"
+        if name.startswith(("examples/", "bench/")) and path.suffix in {".hpp", ".cpp", ".cu", ".cuh"} and name not in MAY_OPEN:
+            for number, line in enumerate(lines, 1):
+                if OPENS.search(line):
+                    yield f"{name}:{number}: programs open files through examples/support/files.hpp"
         if name.endswith("_bodies.hpp"):
             bodies.update({body[1]: f"{name}:{text.count(chr(10), 0, body.start()) + 2}" for body in BODY.finditer(text)})
         elif name.startswith("tests/"):

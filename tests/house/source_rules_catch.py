@@ -59,6 +59,8 @@ PLANTED = [
     ("include/tessera/core/text.hpp", HEADER + "void f() { fmt::format_to(out, text); }\n", "does not link from clang"),
     ("include/tessera/core/list.hpp", HEADER + "void f() { }\n  part.bags = {.count = 1};\n", "name the type of a list"),
     ("include/tessera/core/list.hpp", HEADER + "  parts[i] = {\n      .count = 1};\n", "name the type of a list"),
+    ("examples/small.cpp", 'std::ofstream file("x");\n', "open files through examples/support/files.hpp"),
+    ("bench/small.cpp", SPDX + 'FILE* file = std::fopen("x", "r");\n', "open files through examples/support/files.hpp"),
     ("examples/small.cpp", "// see /wor" + "k/main\n", "a path of one machine"),
     ("README.md", "get it from py" + "pi.org\n", "a package registry's host"),
     ("examples/small.cpp", "// TO" + "DO: more\n", "unfinished"),

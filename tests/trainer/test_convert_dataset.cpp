@@ -10,6 +10,7 @@
 #include <tessera/data/criteo.hpp>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -191,6 +192,62 @@ TEST_CASE("to binary files and back") {
     fails("line 2, column 1: end of sequence");
     std::filesystem::remove(dir + "/feature_spec.yaml");
     fails("has no feature_spec.yaml");
+  }
+}
+
+TEST_CASE("what was there stays until the new files are complete") {
+  const TemporaryFolder folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  const auto content = [&](const std::string& of) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(of))
+      if (entry.is_regular_file()) files[entry.path().string()] = text_of(entry.path());
+    return files;
+  };
+  std::string text;
+  for (const CriteoRecord& record : records(300)) append_criteo_line(text, record);
+  std::ofstream(path("clicks.tsv")) << text;
+  std::ofstream(path("bad.tsv")) << text << "no click\n";
+  std::ofstream(path("own.csv")) << "y,c\n1,a\n0,b\n1,a\n0,b\n1,late\n";
+  std::ofstream(path("own.yaml")) << "label: y\ncategorical: [{name: c, unknown: error}]\n";
+  const std::string dir = path("dir");
+  REQUIRE(convert("to-binary '" + path("clicks.tsv") + "' '" + dir + "'").status == 0);
+  const auto good = content(dir);
+  CHECK(good.size() == 2 + 2 * 28);
+  // a bad line behind 300 good ones; a text that the test part alone holds, seen while files are written
+  CHECK(convert("to-binary '" + path("bad.tsv") + "' '" + dir + "'").status == 1);
+  CHECK(content(dir) == good);
+  const Outcome late = convert("to-binary '" + path("own.csv") + "' '" + dir + "' --schema '" +
+                               path("own.yaml") + "' --test-fraction 0.2 --min-count 1");
+  INFO(late.err);
+  CHECK(late.status == 1);
+  CHECK(late.err.find("the text is not in the training data") != std::string::npos);
+  CHECK(content(dir) == good);
+  for (const auto& entry : std::filesystem::directory_iterator(dir))
+    CHECK(entry.path().filename() != ".unfinished");
+  // a folder that was made for what failed goes, too
+  CHECK(convert("to-binary '" + path("bad.tsv") + "' '" + path("new") + "'").status == 1);
+  CHECK(!std::filesystem::exists(path("new")));
+
+  std::ofstream(path("out")) << "earlier";
+  const auto refused = [&](const std::string& arguments, int status, const char* what) {
+    const Outcome outcome = convert(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.status == status);
+    CHECK(outcome.err.find(what) != std::string::npos);
+  };
+  for (const char* const form : {"to-tsv", "to-csv"})
+    refused(form + (" '" + dir + "' '" + dir + "/train/label.bin'"), 2,
+            "lies in the folder that DIR reads");
+  CHECK(content(dir) == good);
+  REQUIRE(convert("to-binary '" + path("own.csv") + "' '" + path("csv") + "' --schema '" +
+                  path("own.yaml") + "' --test-fraction 0 --min-count 1")
+              .status == 0);
+  for (const std::string& damaged : {dir, path("csv")}) {
+    std::filesystem::resize_file(damaged + "/train/cat_0.bin", 1);
+    refused((damaged == dir ? "to-tsv '" : "to-csv '") + damaged + "' '" + path("out") + "'", 1,
+            "cat_0.bin");
+    CHECK(text_of(path("out")) == "earlier");
   }
 }
 

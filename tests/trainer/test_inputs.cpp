@@ -70,6 +70,49 @@ TEST_CASE("pipes and devices are refused, at once") {
               "feature_spec.yaml': it is a pipe");
 }
 
+TEST_CASE("no option waits for a pipe, and a file of options that cannot be read is an error") {
+  const TemporaryFolder folder;
+  const std::string pipe = (folder.path / "pipe").string(), config = (folder.path / "c").string();
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  check_fails("--config '" + pipe + "'", "it is a pipe", 2);
+  check_fails("--config /dev/zero", "it is not a regular file", 2);
+  check_fails("--config /proc/self/mem", "cannot read '/proc/self/mem'", 2);
+  write(config, std::string((1 << 20) + 1, '#'));
+  check_fails("--config '" + config + "'", "such a file has at most 1048576", 2);
+  write(config, "plan=\"" + std::string(200'000, 'x') + "\"\n");
+  CHECK(check_fails("--config '" + config + "'", "more bytes)", 2).err.size() < 2'200);
+  for (const char* option : {"--log", "--json", "--report", "--predictions", "--trace"})
+    check_fails("--samples 200 --max-rows 10 " + (option + (" '" + pipe + "'")) + kSmall,
+                option + (": cannot write '" + pipe) + "': nobody reads this pipe");
+  for (const std::string name : {"a\nb", "a\rb", "a'\"b"}) {
+    write(folder.path / name, clicks(200));
+    // in the shell's quotes
+    std::string quoted = (folder.path / name).string();
+    if (const std::size_t at = quoted.find('\''); at != std::string::npos)
+      quoted.replace(at, 1, "'\\''");
+    check_fails("--print-config --data '" + quoted + "'", "--print-config: the value of --data", 2);
+  }
+}
+
+TEST_CASE("results never take the place of a checkpoint's files or of data in a folder") {
+  const TemporaryFolder folder;
+  const std::string save = (folder.path / "save").string();
+  REQUIRE(train_dlrm("--samples 400 --max-rows 10 --save '" + save + "'" + kSmall, false).status ==
+          0);
+  const std::filesystem::path checkpoint = std::filesystem::directory_iterator(save)->path();
+  REQUIRE(std::filesystem::exists(checkpoint / "model.json"));
+  const std::string before = text_of(checkpoint / "model.json");
+  for (const char* option : {"--log", "--json", "--report", "--predictions", "--trace"})
+    check_fails("--samples 200 --max-rows 10 " +
+                    (option + (" '" + (checkpoint / "model.json").string() + "'")) + kSmall,
+                "lies in a checkpoint");
+  CHECK(text_of(checkpoint / "model.json") == before);
+  std::filesystem::create_directory(folder.path / "set");
+  check_fails("--data '" + (folder.path / "set").string() + "' --json '" +
+                  (folder.path / "set" / "label.bin").string() + "'" + kSmall,
+              "lies in the folder that --data reads", 2);
+}
+
 TEST_CASE("a file of another kind: columns that there are and that there should be") {
   const TemporaryFolder folder;
   const std::string file = (folder.path / "file").string(), data = "--data '" + file + "'" + kSmall;

@@ -381,6 +381,7 @@ TEST_CASE("what cannot be resumed says why") {
   };
   fails(tiny + "--resume --seed 3", "seed 1; now there are");
   fails(tiny + "--resume --embedding-width 32", "'C1.weight' is [");
+  fails(tiny + "--resume --embedding-width 32", "give the options of the training, by --config or");
   fails("--resume", "--save");
   fails("--save-every 5", "--save");
   fails("--samples 1000 --max-rows 10 --save /proc/no", "/proc/no");
@@ -657,6 +658,20 @@ TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
   CHECK(binned == doctest::Approx(exact).epsilon(1e-3));
   CHECK(speed["logloss"] == printed.json["logloss"]);
 
+  // the checkpoint says what its model is, and how data become its rows
+  CHECK(results("--mode eval --resume --ranks 1 --save " + at("saved"))["auc"] ==
+        printed.json["auc"]);
+  for (const char* wrong : {"--bottom-mlp 7,9", "--embedding-width 12", "--max-rows 17"}) {
+    const Outcome outcome = train_dlrm(
+        std::string("--mode inference --resume ") + wrong + " --save " + at("saved"), false);
+    INFO(outcome.err);
+    CHECK(outcome.status == 2);
+    const std::string name = std::string(wrong).substr(0, std::string(wrong).find(' '));
+    CHECK(outcome.err.find(wrong + std::string(": '") + at("saved")) != std::string::npos);
+    CHECK(outcome.err.find("was trained with " + name + " ") != std::string::npos);
+    CHECK(outcome.err.find("; leave " + name + " out") != std::string::npos);
+  }
+
   const nlohmann::json stopped =
       results(kSmall +
               "--ranks 2 --overlap --loader first-rank --evals-per-epoch 4 "
@@ -665,6 +680,48 @@ TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
   CHECK(stopped["steps"] == 8);
   CHECK(stopped["evaluations"].size() == 1);
   CHECK(checkpoint_steps(folder.path / "stopped") == std::vector<std::int64_t>{8});
+
+  // Resumed, it has ended: no file changes. A higher AUC, or none, lets it go on.
+  const std::string goes_on = kSmall + "--ranks 2 --evals-per-epoch 4 --keep 1 --log " +
+                              at("ended.jsonl") + " --save " + at("ended"),
+                    ended = goes_on + " --stop-at-auc 0.01";
+  const auto state = [&] {
+    std::map<std::string, std::string> files{{"log", text_of(folder.path / "ended.jsonl")}};
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path / "ended"))
+      if (entry.is_regular_file()) files[entry.path().string()] = text_of(entry.path());
+    return files;
+  };
+  const nlohmann::json before = results(ended);
+  const auto files = state();
+  for (const char* leftover : {"/ended/.partial-removed-step-000000000004",
+                               "/ended/best/.partial-removed-step-000000000004"})
+    std::filesystem::create_directories(folder.path.string() + leftover);
+  const Outcome again = train_dlrm(ended + " --resume");
+  REQUIRE(again.status == 0);
+  CHECK(again.out.find("the training has ended at step 8, at a test AUC of ") != std::string::npos);
+  CHECK(again.json["auc"] == before["auc"]);
+  CHECK(again.json["steps"] == 8);
+  CHECK(state() == files);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path / "ended"))
+    CHECK(entry.path().filename().string().find(".partial-") == std::string::npos);
+  // killed after the last save, before the log's end: the last test is not logged twice
+  std::string log = files.at("log");
+  log.resize(log.rfind('\n', log.size() - 2) + 1);
+  std::ofstream(folder.path / "ended.jsonl") << log;
+  results(ended + " --resume");
+  const std::string logged = text_of(folder.path / "ended.jsonl");
+  std::size_t tests = 0, ends = 0;
+  std::istringstream lines(logged);
+  for (std::string line; std::getline(lines, line);) {
+    tests += nlohmann::json::parse(line)["event"] == "test";
+    ends += nlohmann::json::parse(line)["event"] == "end";
+  }
+  CHECK(tests == 1);
+  CHECK(ends == 1);
+  CHECK(results(goes_on + " --resume --max-steps 12")["steps"] == 12);
+  const Outcome twelve = train_dlrm(goes_on + " --resume --max-steps 12", false);
+  CHECK(twelve.out.find("the training has ended at step 12: nothing") != std::string::npos);
+
   const Outcome empty =
       train_dlrm(kSmall + "--ranks 2 --mode eval --resume --save " + at("nothing"), false);
   CHECK(empty.status == 1);

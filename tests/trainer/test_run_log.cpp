@@ -4,10 +4,14 @@
 // --log and --report: what they say is what happened, also over a kill and a resume; the page's curves have the log's points.
 #include <trainer/command.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -87,8 +91,8 @@ TEST_CASE("the log has what happened, and the page's curves have the log's point
   const TemporaryFolder folder;
   const std::string log = (folder.path / "run.jsonl").string(),
                     page_file = (folder.path / "run.html").string();
-  const Json json =
-      results(kModel + "--ranks 2 --learning-rate 0.5 --log " + log + " --report " + page_file);
+  const Json json = results(kModel + "--ranks 2 --learning-rate 0.5 --log " + log + " --report " +
+                            page_file + " --save " + (folder.path / "model").string());
   const std::vector<Json> events = events_of(log);
   CHECK(events.front()["event"] == "begin");
   CHECK(events.front()["options"]["--batch-size"] == "100");
@@ -136,11 +140,50 @@ TEST_CASE("the log has what happened, and the page's curves have the log's point
   } else {
     MESSAGE("no chromium: the page is read as it was written");
   }
-  check_drawn(losses, circles_of(page, "loss"));
+  check_drawn(losses, circles_of(page, "training loss"));
   check_drawn(rates, circles_of(page, "tables"));
   check_drawn(aucs, circles_of(page, "test AUC"));
-  for (const char* text : {"data-stage=\"read batch\"", "C26", "--batch-size", "rows [0, "})
+  for (const char* text : {"data-stage=\"read batch\"", "C26", "--batch-size", "rows [0, ",
+                           ">ms per step<", ">log loss<", ">rank 1<", ">rank 0<"})
     CHECK(page.find(text) != std::string::npos);
+  // results first, with the best step
+  CHECK(page.find("<h2>Result") < page.find("<h2>Loss"));
+  const auto best = std::ranges::max_element(aucs, {}, [](const auto& p) { return p.second; });
+  CHECK(page.find(fmt::format("{:.4f}, at step {:.0f}", best->second, best->first)) !=
+        std::string::npos);
+
+  // One step of ten seconds, as the log of the ended run tells it now, hides no other.
+  std::vector<Json> slow = events;
+  for (Json& event : slow)
+    if (event["event"] == "report") {
+      event["stages"]["read batch"] = 10.0;
+      break;
+    }
+  {
+    std::ofstream lines(log);
+    for (const Json& event : slow) lines << event.dump() << '\n';
+  }
+  results(kModel + "--ranks 2 --learning-rate 0.5 --resume --log " + log + " --report " +
+          page_file + " --save " + (folder.path / "model").string());
+  CHECK(events_of(log) == slow);
+  const std::string outlier = text_of(page_file);
+  std::map<double, double> heights;
+  std::set<std::string> colours, stages;
+  const std::regex bar(
+      "data-stage=\"([^\"]+)\" x=\"([0-9.]+)\"[^>]* height=\"([0-9.]+)\" "
+      "fill=\"([^\"]+)\"");
+  for (std::sregex_iterator at(outlier.begin(), outlier.end(), bar), end; at != end; ++at) {
+    heights[std::stod((*at)[2])] += std::stod((*at)[3]);
+    stages.insert((*at)[1]);
+    colours.insert((*at)[4]);
+  }
+  REQUIRE(heights.size() == 9);
+  std::vector<double> sorted;
+  for (const auto& [x, height] : heights) sorted.push_back(height);
+  std::ranges::sort(sorted);
+  CHECK(sorted[4] > 80);  // of 180
+  CHECK(sorted.back() < 180.1);
+  CHECK(colours.size() == stages.size());
 }
 
 TEST_CASE("a resumed run goes on behind the lines of its checkpoint") {

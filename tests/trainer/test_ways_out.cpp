@@ -105,6 +105,10 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
         std::pair(std::string("categorical: [{name: tags, list: '|'}, {name: words, list: '|', "
                               "pooling: mean}]\n"),
                   "--interaction dot"),
+        // rows that a vocabulary gave out
+        std::pair(
+            std::string("numeric: [x]\ncategorical: [c, {name: tags, list: '|', pooling: mean}]\n"),
+            "--vocabulary --max-rows 60 --min-count 1"),
         // the largest of a list's columns, and of its one weight
         std::pair(maxima, "--interaction cross --cross-layers 1 --cross-rank 4"),
         std::pair(numeric + maxima, "--model wide-deep")}) {
@@ -145,6 +149,46 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
   }
 }
 
+TEST_CASE("rows of texts in Python are those that convert_dataset writes down") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.csv", 1000);
+  std::ofstream(folder.path / "schema.yaml")
+      << "label: y\nnumeric: [x]\ncategorical: [c, {name: d, rows: 50}, {name: tags, list: '|'}]\n";
+  const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  results("--data " + path("clicks.csv") + " --schema " + path("schema.yaml") + " --save " +
+          path("run") +
+          " --ranks 1 --bottom-mlp 4 --top-mlp 4 --embedding-width 4 --epochs 1 --seed 0");
+  const Outcome made = train_dlrm(
+      "to-binary " + path("clicks.csv") + " " + path("dir") + " --schema " + path("schema.yaml"),
+      false, "", "convert_dataset");
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  std::ofstream(folder.path / "check.py") << R"(
+import csv, sys
+sys.path.insert(0, sys.argv[1])
+from load_in_torch import Encoder, encode
+encoder = Encoder(sys.argv[2])
+tables = [table["name"] for table in encoder.model["tables"]]
+lines = list(csv.DictReader(open(sys.argv[3])))
+assert len(lines) > 100 and {line["table"] for line in lines} == {"0", "1", "2"}
+for line in lines:
+    assert encoder.row(tables[int(line["table"])], line["text"]) == int(line["row"]), line
+numbers, rows = encode(sys.argv[2], {"x": ["7", ""], "c": ["never", ""], "d": ["d1", "d2"], "tags": [["t1", "t2"], []]})
+assert numbers[0] == [7.0] and numbers[1][0] != numbers[1][0]
+assert rows["c"] == [1, 0] and rows["tags"][1] == [0, 2], rows
+try:
+    encode(sys.argv[2], {"x": ["7", "x7"], "c": ["", ""], "d": ["", ""], "tags": [[], []]})
+except ValueError as error:
+    assert "column 'x', sample 1: 'x7'" in str(error)
+else:
+    assert False
+)";
+  CHECK(std::system(("python3 " + path("check.py") + " '" + (root() / "examples").string() + "' '" +
+                     (*latest_checkpoint(folder.path / "run") / "model.json").string() + "' " +
+                     path("dir") + "/texts.csv")
+                        .c_str()) == 0);
+}
+
 TEST_CASE("what cannot be exported says why, and leaves no file") {
   const TemporaryFolder folder;
   const std::string output = " --output '" + (folder.path / "model.onnx").string() + "'";
@@ -155,7 +199,8 @@ TEST_CASE("what cannot be exported says why, and leaves no file") {
     CHECK(outcome.err.find(part) != std::string::npos);
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
     CHECK(!std::filesystem::exists(folder.path / "model.onnx"));
-    CHECK(!std::filesystem::exists(folder.path / "model.onnx.data.partial"));
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      CHECK(entry.path().filename().string().find("partial") == std::string::npos);
   };
   fails("--checkpoint /nowhere" + output, 1, "/nowhere");
   fails("--checkpoint /nowhere", 2, "--output");
@@ -164,6 +209,22 @@ TEST_CASE("what cannot be exported says why, and leaves no file") {
           run + "'");
   fails("--checkpoint '" + run + "' --output /proc/no/model.onnx", 1, "/proc/no/model.onnx");
   const std::filesystem::path latest = *latest_checkpoint(run);
+  for (const char* const file : {"model.json", "new"}) {
+    const std::string inside = "'" + (latest / file).string() + "'";
+    const bool exists = std::filesystem::exists(latest / file);
+    const std::string before = text_of(latest / file);
+    fails("--checkpoint '" + run + "' --output " + inside, 1, "lies in a checkpoint");
+    const Outcome page = train_dlrm(
+        "latency --seconds 0.01 --batch-sizes 1 --threads 1 --loads 0.5 "
+        "--checkpoint '" +
+            run + "' --page " + inside,
+        false, "", "evaluate_model");
+    CHECK(page.status == 1);
+    CHECK(page.err.find("--page: '" + (latest / file).string() + "' lies in a checkpoint") !=
+          std::string::npos);
+    CHECK(std::filesystem::exists(latest / file) == exists);
+    CHECK(text_of(latest / file) == before);
+  }
   for (const auto& entry : std::filesystem::directory_iterator(latest))
     if (entry.path().filename().string().ends_with("-C4.safetensors"))
       std::filesystem::resize_file(entry.path(), entry.file_size() - 1);

@@ -130,19 +130,20 @@ class FolderLock {
   detail::File folder_;
 };
 
-namespace detail {
-
-/// What saves left behind that did not end.
+/// Removes what saves and removals left behind that did not end. The caller has the FolderLock.
 inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> partial;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    for (const std::string_view prefix : {kPartialPrefix, kRemovedPrefix})
-      if (name.starts_with(prefix) && checkpoint_step(std::string_view(name).substr(prefix.size())))
+    for (const std::string_view prefix : {detail::kPartialPrefix, detail::kRemovedPrefix})
+      if (name.starts_with(prefix) &&
+          detail::checkpoint_step(std::string_view(name).substr(prefix.size())))
         partial.push_back(entry.path());
   }
   for (const std::filesystem::path& path : partial) std::filesystem::remove_all(path);
 }
+
+namespace detail {
 
 /// The name of a checkpoint in a directory that is an increment of the one of that name; empty if
 /// none that can be read is.
