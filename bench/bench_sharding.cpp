@@ -3,11 +3,8 @@
 //
 // Sharding strategies measured on thread ranks: policies x widths x hotness x ranks, the time of
 // each stage, bytes and messages per rank, balance, and what the cost model predicts.
-//   bench_sharding                               Google Benchmark; predictions with this machine's constants: measured once (two minutes)
-//                                                and kept in the user's cache, or with --machine FILE those of a file
-//   bench_sharding --calibrate [--out FOLDER]    fits the model's constants to this machine again; writes machine.json and machine.hpp, too
-//   bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest
-//   bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
+//   bench_sharding --help
+#include "../examples/support/report.hpp"
 #include "../examples/tessera_plan/cluster_file.hpp"
 #include "calibration.hpp"
 #include "file_calibration.hpp"
@@ -130,6 +127,20 @@ void honesty(const Cluster& constants) {
              close, cases.size(), ordered, compared);
 }
 
+constexpr const char* kHelp =
+    R"(Sharding strategies measured on thread ranks, beside what the cost model predicts.
+
+  bench_sharding [--machine FILE]              measures; predictions have this machine's constants, which are measured once
+                                               (about two minutes) and kept in the user's cache, or those of a file
+  bench_sharding --calibrate [--out FOLDER]    fits the constants to this machine again; writes machine.json and machine.hpp, too
+  bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest
+  bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
+  bench_sharding --help | --version
+
+Google Benchmark's options choose and print the measurements: --benchmark_filter=REGEX, --benchmark_list_tests,
+--benchmark_format=json, --benchmark_out=FILE, --benchmark_repetitions=N, --benchmark_min_time=SECONDS.
+)";
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -142,6 +153,14 @@ int main(int argc, char** argv) try {
       want_calibration = true;
     } else if (argument == "--honesty") {
       want_honesty = true;
+    } else if (argument == "--help" || argument == "-h") {
+      std::fputs(kHelp, stdout);
+      support::check_output();
+      return 0;
+    } else if (argument == "--version") {
+      fmt::print("{}\n", support::version_of("bench_sharding"));
+      support::check_output();
+      return 0;
     } else if (argument == "--machine" || argument == "--out" || argument == "--files") {
       require(i + 1 < argc, "{}: a path must follow", argument);
       (argument == "--machine" ? machine : argument == "--files" ? files : out) = argv[++i];
@@ -149,6 +168,15 @@ int main(int argc, char** argv) try {
       rest.push_back(argv[i]);
     }
   }
+  const bool only_names = std::any_of(rest.begin(), rest.end(), [](const char* a) {
+    return std::string(a).starts_with("--benchmark_list");
+  });
+  // before minutes of measurements
+  int count = static_cast<int>(rest.size());
+  benchmark::Initialize(&count, rest.data());
+  if (count > 1)
+    return support::fail("bench_sharding",
+                         fmt::format("there is no option '{}' (see --help)", rest[1]), 2);
   plan::Constants constants;
   if (want_calibration || !files.empty()) {
     const auto kept = plan::cached_constants();
@@ -179,10 +207,7 @@ int main(int argc, char** argv) try {
     constants = plan::read_constants(machine);
   } else if (const auto kept = plan::cached_constants()) {
     constants = *kept;
-  } else if (const bool only_names = std::any_of(
-                 rest.begin(), rest.end(),
-                 [](const char* a) { return std::string(a).starts_with("--benchmark_list"); });
-             only_names || want_honesty) {
+  } else if (only_names || want_honesty) {
     constants = {cpu_host(1, cores()), "of another machine (a 2-core x86-64 server)"};
   } else {
     fmt::print("measuring this machine's constants, once: about two minutes\n");
@@ -191,15 +216,11 @@ int main(int argc, char** argv) try {
   }
   if (want_honesty) honesty(constants.cluster);
   if (want_calibration || want_honesty || !files.empty()) return 0;
-  int count = static_cast<int>(rest.size());
-  benchmark::Initialize(&count, rest.data());
-  if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
   benchmark::AddCustomContext("constants", constants.source);
   for (const int ranks : {1, 2, 4})
     register_plans("threads", ranks, constants.cluster, measure_in_memory);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 } catch (const std::exception& error) {
-  fmt::print(stderr, "bench_sharding: {}\n", error.what());
-  return 1;
+  return support::fail("bench_sharding", error.what(), 1);
 }

@@ -7,6 +7,16 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+for argument in "$@"; do
+  if [ "$argument" = --help ] || [ "$argument" = -h ]; then
+    sed -n '/^# Installs/,/^set/s/^# *//p' "${BASH_SOURCE[0]}"
+    trainer=$root/build/release/bin/train_dlrm
+    if [ -x "$trainer" ]; then exec "$trainer" --help; fi
+    echo "The trainer's options are shown when it is built, and are in docs/models.md and docs/checkpoints.md."
+    exit 0
+  fi
+done
+
 source "$root/cmake/install_packages.sh"
 install_packages g++ cmake ninja-build libfmt-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev nlohmann-json3-dev
 

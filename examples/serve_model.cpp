@@ -7,16 +7,15 @@
 //   serve_model --help
 #include "serve_model/http.hpp"
 #include "serve_model/service.hpp"
+#include "support/options.hpp"
 
 #include <tessera/core/error.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -92,12 +91,7 @@ std::optional<Options> parse(int argc, char** argv) {
   seconds("--idle-timeout", options.http.idle_seconds, "Between requests of a connection");
   seconds("--drain", options.http.drain_seconds,
           "After SIGTERM the server says that it is not ready, and still answers for so long");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  }
+  if (!support::parse(app, argc, argv)) return std::nullopt;
   if (!checkpoint.empty()) models.insert(models.begin(), name + "=" + checkpoint);
   tessera::require<CLI::ValidationError>(!models.empty(),
                                          "give --checkpoint DIR, or --model NAME=DIR");
@@ -112,18 +106,10 @@ std::optional<Options> parse(int argc, char** argv) {
   return options;
 }
 
-int fail(std::string text, int code) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  fmt::print(stderr, "serve_model: {}\n", text);
-  return code;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) try {
+void run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of its connection
   auto options = parse(argc, argv);
-  if (!options) return 0;
+  if (!options) return;
   options->service.log = [](const std::string& line) {
     fmt::print("{}\n", line);
     std::fflush(stdout);
@@ -135,9 +121,13 @@ int main(int argc, char** argv) try {
     std::fflush(stdout);
   });
   fmt::print("all requests are answered\n");
-  return 0;
-} catch (const CLI::Error& error) {
-  return fail(std::string(error.what()) + " (see --help)", 2);
-} catch (const std::exception& error) {
-  return fail(error.what(), 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return support::run_program("serve_model", "give a smaller --max-memory, or fewer models", [&] {
+    run(argc, argv);
+    return 0;
+  });
 }

@@ -3,6 +3,7 @@
 //
 // Chooses a sharding plan for the tables of a file, and prints, draws and writes it.
 //   tessera_plan MODEL.json --ranks 8 --page plan.html --header plan.hpp
+#include "support/options.hpp"
 #include "tessera_plan/cluster_file.hpp"
 #include "tessera_plan/model.hpp"
 #include "tessera_plan/output.hpp"
@@ -17,8 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <exception>
 #include <fstream>
 #include <optional>
 #include <string>
@@ -353,29 +352,15 @@ std::optional<Options> parse(int argc, char** argv) {
       option->check([](const std::string& text) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return std::nullopt;
-  }
+  if (!support::parse(app, argc, argv)) return std::nullopt;
   return o;
-}
-
-int fail(std::string text, int code) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  std::fflush(stdout);
-  fmt::print(stderr, "tessera_plan: {}\n", text);
-  return code;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) try {
-  if (const auto options = parse(argc, argv)) run(*options);
-  return 0;
-} catch (const CLI::Error& error) {
-  return fail(std::string(error.what()) + " (see --help)", 2);
-} catch (const std::exception& error) {
-  return fail(error.what(), 1);
+int main(int argc, char** argv) {
+  return support::run_program("tessera_plan", "plan for fewer tables or ranks", [&] {
+    if (const auto options = parse(argc, argv)) run(*options);
+    return 0;
+  });
 }

@@ -6,7 +6,6 @@
 #include "report.hpp"
 
 #include <tessera/core/error.hpp>
-#include <tessera/version.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -77,10 +76,7 @@ inline void check_paths(std::initializer_list<NamedPath> inputs,
 
 /// Adds --version and parses. False: help or the version was printed. Throws CLI::Error.
 inline bool parse(CLI::App& app, int argc, const char* const* argv) {
-  app.set_version_flag("--version",
-                       fmt::format("{} {}.{}.{}", app.get_name(), TESSERA_VERSION_MAJOR,
-                                   TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH),
-                       "Print the version and end")
+  app.set_version_flag("--version", version_of(app.get_name()), "Print the version and end")
       ->group("Options");
   try {
     app.parse(argc, argv);

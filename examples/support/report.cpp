@@ -3,6 +3,7 @@
 #include "report.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/version.hpp>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -40,6 +41,11 @@ std::string grouped(std::int64_t number) {
   for (std::ptrdiff_t i = std::ssize(digits) - 3; i > (number < 0 ? 1 : 0); i -= 3)
     digits.insert(static_cast<std::size_t>(i), 1, ',');
   return digits;
+}
+
+std::string version_of(const std::string& program) {
+  return fmt::format("{} {}.{}.{}", program, TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
+                     TESSERA_VERSION_PATCH);
 }
 
 void print_plan(const Layout& layout, const MemoryCost& cost) {

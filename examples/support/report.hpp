@@ -19,6 +19,9 @@ void print_plan(const tessera::Layout& layout, const tessera::MemoryCost& cost);
 /// 1234567 -> "1,234,567".
 std::string grouped(std::int64_t number);
 
+/// What --version prints: the program and the library's version.
+std::string version_of(const std::string& program);
+
 /// Keeps files that this program opens away from the numbers of standard streams that its caller
 /// closed: writing to those fails.
 void open_standard_streams();
