@@ -79,7 +79,7 @@ void read_csv_text(benchmark::State& state) {
           rest.remove_prefix(bytes);
           return bytes;
         },
-        "memory", schema(), ',');
+        "memory", schema(), ",");
     while (reader.read(2048, block) != 0) benchmark::ClobberMemory();
   }
   count_text(state);

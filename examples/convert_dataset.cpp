@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -96,11 +95,8 @@ void write_texts(const Options& options, const Schema& schema, const TabularEnco
   std::vector<std::vector<bool>> seen;
   for (const std::int64_t rows : encoder.rows()) seen.emplace_back(static_cast<std::size_t>(rows));
   CsvReader csv(open_bytes(options.from), options.from,
-                {.separator = separator_of(schema, options.from)});
-  std::vector<std::string_view> names(schema.columns.begin(), schema.columns.end());
-  if (names.empty())
-    for (const std::string_view name : csv.next()) names.push_back(name);
-  const ColumnPlaces places(schema, names, options.from);
+                csv_options(schema, separator_of(schema, options.from)));
+  const ColumnPlaces places(schema, csv.header(), options.from);
   for (auto fields = csv.next(); !fields.empty(); fields = csv.next()) {
     if (fields.size() != places.fields) continue;  // a bad line that was skipped
     for (std::size_t c = 0; c < places.categorical.size(); ++c) {
@@ -214,9 +210,9 @@ void to_binary(const Options& options) {
 template <class T>
 T number_of(const CsvReader& csv, std::string_view text) {
   T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require<DataError>(error == std::errc() && end == text.data() + text.size(),
-                     "file '{}', line {}: '{}' is not a number", csv.name(), csv.line(), text);
+  require<DataError>(parse_number(text, value) == NumberText::number,
+                     "file '{}', line {}: {} is not a number, or too large", csv.name(), csv.line(),
+                     detail::quoted(text));
   return value;
 }
 
@@ -227,7 +223,7 @@ void for_each_record(const std::filesystem::path& path, std::size_t fields, Visi
   csv.next();
   for (auto record = csv.next(); !record.empty(); record = csv.next()) {
     require<DataError>(record.size() == fields, "file '{}', line {}: {} fields must be {}",
-                       csv.name(), csv.line(), record.size(), fields);
+                       csv.name(), csv.line(), csv.field_count(), fields);
     visit(csv, record);
   }
 }
@@ -250,7 +246,10 @@ void to_csv(const Options& options) {
     numbers.emplace_back(number_of<double>(csv, record[0]), number_of<double>(csv, record[1]));
   });
   OutFile file(options.to);
-  const char separator = separator_of(schema, options.to);
+  // empty fields, quotes and names need a separator of one character, and quotes
+  Schema plain = schema;
+  if (plain.separator.size() > 1) plain.separator.clear();
+  const std::string separator = separator_of(plain, options.to);
   std::string header = in_quotes(schema.label);
   for (const NumericColumn& column : schema.numeric) header += separator + in_quotes(column.name);
   for (const CategoricalColumn& column : schema.categorical)
@@ -272,7 +271,10 @@ void to_csv(const Options& options) {
         for (std::size_t c = 0; c < numbers.size(); ++c) {
           const double x = batch.dense_view()(s, static_cast<std::int64_t>(c)) / numbers[c].second +
                            numbers[c].first;
-          lines += fmt::format("{}{:.6g}", separator, schema.numeric[c].log1p ? std::expm1(x) : x);
+          // six digits of what differs between samples
+          const double size = std::abs(numbers[c].first * numbers[c].second);
+          lines += fmt::format("{}{:.{}g}", separator, schema.numeric[c].log1p ? std::expm1(x) : x,
+                               6 + static_cast<int>(std::log10(std::max(1.0, size))));
         }
         for (std::size_t c = 0; c < schema.categorical.size(); ++c) {
           const std::vector<std::string>& known = texts[schema.categorical[c].table];

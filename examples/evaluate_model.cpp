@@ -8,6 +8,7 @@
 #include "evaluate_model/evaluate.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
+#include "support/text_format.hpp"
 
 #include <tessera/core/error.hpp>
 
@@ -82,7 +83,7 @@ int run(int argc, char** argv) {
       ->add_option("--label", accuracy.label,
                    "The labels' column; it says that the file has a header")
       ->option_text("COLUMN");
-  how_right->add_option("--separator", accuracy.separator, "Between fields of such a file");
+  support::add_text_format(*how_right, accuracy.format, "a comma");
   how_right->add_option("--list-separator", accuracy.list_separator, "Between a list's entries");
   support::limit(how_right->add_option("--test-fraction", accuracy.test_fraction,
                                        "The last part of the lines, as in training"),

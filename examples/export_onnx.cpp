@@ -131,10 +131,11 @@ class Exporter {
     const std::string numbers =
         model_.numeric.empty()
             ? fill(1, length)
-            : to_.node("Cast",
-                       {to_.node("GreaterOrEqual",
-                                 {last(model_.numeric[0].name), one(model_.numeric[0].shift)})},
-                       {{.name = "to", .number = 1}});
+            : to_.node(
+                  "Cast",
+                  {to_.node("GreaterOrEqual", {last(model_.numeric[0].name),
+                                               one(static_cast<float>(model_.numeric[0].shift))})},
+                  {{.name = "to", .number = 1}});
     const std::string all_numbers = to_.node("Concat", {numbers, fill(0, count)},
                                              {{.name = "axis", .number = 0}}),
                       rows = to_.node("Concat", {history, candidates},
@@ -270,27 +271,40 @@ class Exporter {
   std::string numbers() {
     if (model_.numeric.empty()) return filled_with(1, 1);
     std::vector<std::string> columns;
-    std::vector<float> shift, scale, fill;
+    // a shift is the sum of two floats: the first, and what that lacks
+    std::vector<float> shift, rest, scale, fill;
     std::vector<bool> logarithmic;
     for (const NumberInput& input : model_.numeric) {
-      to_.input(input.name, Type::float32, {-1, 1});
-      columns.push_back(input.name);
-      shift.push_back(input.shift);
-      scale.push_back(input.scale);
+      const bool wide = input.needs_double();
+      to_.input(input.name, wide ? Type::float64 : Type::float32, {-1, 1});
+      const auto in_double = [&](double value) {
+        return to_.constant(std::span(&value, 1), {1, 1});
+      };
+      columns.push_back(
+          !wide ? input.name
+                : to_.node("Cast",
+                           {to_.node("Mul", {to_.node("Sub", {input.name, in_double(input.shift)}),
+                                             in_double(input.scale)})},
+                           {{.name = "to", .number = 1}}));
+      shift.push_back(wide ? 0.0f : static_cast<float>(input.shift));
+      rest.push_back(wide ? 0.0f : static_cast<float>(input.shift - double{shift.back()}));
+      scale.push_back(wide ? 1.0f : static_cast<float>(input.scale));
       // an empty field of which nothing is said is 0 in the end
       fill.push_back(!input.may_be_empty ? std::numeric_limits<float>::quiet_NaN()
-                                         : input.empty.value_or(input.shift));
+                     : input.empty ? static_cast<float>((*input.empty - input.shift) * input.scale)
+                                   : 0.0f);
       logarithmic.push_back(input.transform != NumberTransform::none);
     }
     const std::vector<std::int64_t> shape{1, std::ssize(columns)};
+    const auto constant = [&](const auto& values) { return to_.constant(values, shape); };
     const std::string x = to_.node("Concat", columns, {{.name = "axis", .number = 1}}),
                       logs = to_.node("Log",
                                       {to_.node("Add", {to_.node("Max", {x, one(0)}), one(1)})}),
-                      moved = to_.node("Where", {to_.constant(logarithmic, shape), logs, x}),
-                      filled = to_.node("Where",
-                                        {to_.node("IsNaN", {x}), to_.constant(fill, shape), moved});
-    return to_.node(
-        "Mul", {to_.node("Sub", {filled, to_.constant(shift, shape)}), to_.constant(scale, shape)});
+                      moved = to_.node("Where", {constant(logarithmic), logs, x}),
+                      apart = to_.node("Sub",
+                                       {to_.node("Sub", {moved, constant(shift)}), constant(rest)}),
+                      scaled = to_.node("Mul", {apart, constant(scale)});
+    return to_.node("Where", {to_.node("IsNaN", {x}), constant(fill), scaled});
   }
 
   /// Layers x W^T + b. `last`: the name of the last one's result.

@@ -66,15 +66,15 @@ class Model(nn.Module):
             return torch.ones(len(x), 1)
         columns = []
         for c, column in enumerate(self.description["numeric"]):
-            value = x[:, c]
+            value = x[:, c].double()  # seconds since 1970 lie closer than floats; give such x as float64
             empty = torch.isnan(value)
             if column["empty"] == "refused" and empty.any():
                 raise ValueError(f"column '{column['name']}' has an empty field")
             if column["transform"] != "none":
                 value = torch.log1p(value.clamp(min=0)) if column["transform"] == "log1p" else torch.log(1 + value.clamp(min=0))
             fill = column["empty"] if isinstance(column["empty"], (int, float)) else column["shift"]
-            columns.append((torch.where(empty, torch.tensor(float(fill)), value) - column["shift"]) * column["scale"])
-        return torch.stack(columns, 1)
+            columns.append((torch.where(empty, torch.tensor(float(fill), dtype=torch.float64), value) - column["shift"]) * column["scale"])
+        return torch.stack(columns, 1).float()
 
     def vector(self, tables, feature, ids):
         table = tables[self.key(feature["table"])]

@@ -8,13 +8,13 @@
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -76,10 +76,9 @@ class CsvReader {
   }
   float number(std::string_view field) const {
     float value = 0;
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (error != std::errc() || end != field.data() + field.size())
-      throw ts::DataError(
-          fmt::format("file '{}', line {}: '{}' is not a number", path_, line_ + 1, field));
+    if (ts::parse_number(field, value) != ts::NumberText::number)
+      throw ts::DataError(fmt::format("file '{}', line {}: '{}' is not a number, or too large",
+                                      path_, line_ + 1, field.substr(0, 80)));
     return value;
   }
 

@@ -51,24 +51,23 @@ class Samples {
         model_(model),
         file_(options.data.string()),
         reader_(open_bytes(options.data), file_,
-                {.separator = options.label.empty() ? '\t' : options.separator}),
+                options.label.empty()
+                    ? criteo_lines()
+                    : CsvReaderOptions{.separator = options.format.separator.empty()
+                                                        ? ","
+                                                        : options.format.separator,
+                                       .quote = options.format.quote,
+                                       .columns = options.format.columns,
+                                       .empty_words = options.format.empty_words}),
         numbers_(model.numeric.size()),
         texts_(model.features.size()),
         views_(model.features.size()),
         lengths_(model.features.size()) {
-    std::vector<std::string> names{"label"};
-    if (options.label.empty()) {
-      for (int i = 1; i <= 13; ++i) names.push_back(fmt::format("I{}", i));
-      for (int i = 1; i <= 26; ++i) names.push_back(fmt::format("C{}", i));
-    } else {
-      const std::span<const std::string_view> header = reader_.next();
-      names.assign(header.begin(), header.end());
-    }
-    columns_ = names.size();
-    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::span<const std::string_view> header = reader_.header();
+    columns_ = header.size();
     const std::string where = fmt::format("file '{}'", file_);
     const auto place = [&](const std::string& name, std::string_view who) {
-      return column_place(views, name, where, who);
+      return column_place(header, name, where, who);
     };
     label_ = options.label.empty() ? 0 : place(options.label, "--label");
     for (const NumberInput& input : model.numeric)
@@ -98,9 +97,9 @@ class Samples {
     while (std::ssize(labels) < most) {
       const std::span<const std::string_view> fields = reader_.next();
       if (fields.empty()) break;
-      require<DataError>(fields.size() == columns_, "file '{}', line {}: {} fields, expected {}",
-                         file_, reader_.line(), fields.size(), columns_);
-      labels.push_back(number(fields[label_], "the label"));
+      require<DataError>(fields.size() == columns_, "file '{}', line {}: {}", file_, reader_.line(),
+                         reader_.wrong_field_count());
+      labels.push_back(label(fields[label_]));
       take(fields);
     }
     columns = {.samples = std::ssize(labels)};
@@ -114,11 +113,29 @@ class Samples {
   }
 
  private:
-  float number(std::string_view field, std::string_view column) const {
+  /// A file of Criteo's lines has no quotes and no line of names.
+  static CsvReaderOptions criteo_lines() {
+    CsvReaderOptions lines{.separator = "\t", .quote = 0, .columns = {"label"}};
+    for (int i = 1; i <= 13; ++i) lines.columns.push_back(fmt::format("I{}", i));
+    for (int i = 1; i <= 26; ++i) lines.columns.push_back(fmt::format("C{}", i));
+    return lines;
+  }
+
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
+    throw DataError(fmt::format("file '{}', line {}: {}", file_, reader_.line(),
+                                fmt::format(text, std::forward<Args>(args)...)));
+  }
+  float label(std::string_view field) const {
     float value = 0;
-    require<DataError>(detail::parse_number(field, value),
-                       "file '{}', line {}: {}: '{}' is not a number", file_, reader_.line(),
-                       column, field.substr(0, 80));
+    if (parse_number(field, value) != NumberText::number || !(value >= 0 && value <= 1))
+      fail("the label {} is no number from 0 to 1", detail::quoted(field));
+    return value;
+  }
+  double number(std::string_view field, const std::string& column) const {
+    double value = 0;
+    if (const char* const fault = detail::parse_float_range(field, value))
+      fail("column '{}': {} {}", column, detail::quoted(field), fault);
     return value;
   }
 
@@ -128,13 +145,12 @@ class Samples {
       const std::string_view field = fields[places_[c]];
       if (model_.numeric[c].list) {
         number_lengths_.push_back(each_entry(field, [&](std::string_view entry) {
-          numbers_[c].push_back(number(entry, "column '" + model_.numeric[c].name + "'"));
+          numbers_[c].push_back(number(entry, model_.numeric[c].name));
         }));
         continue;
       }
-      numbers_[c].push_back(field.empty()
-                                ? std::numeric_limits<float>::quiet_NaN()
-                                : number(field, "column '" + model_.numeric[c].name + "'"));
+      numbers_[c].push_back(field.empty() ? std::numeric_limits<double>::quiet_NaN()
+                                          : number(field, model_.numeric[c].name));
     }
     for (std::size_t f = 0; f < texts_.size(); ++f) {
       const std::string_view field = fields[places_[numeric + f]];
@@ -163,7 +179,7 @@ class Samples {
   CsvReader reader_;
   std::size_t columns_ = 0, label_ = 0;
   std::vector<std::size_t> places_;  ///< of numeric columns, then of categories
-  std::vector<std::vector<float>> numbers_;
+  std::vector<std::vector<double>> numbers_;
   std::vector<std::vector<std::string>> texts_;
   std::vector<std::vector<std::string_view>> views_;
   std::vector<std::vector<std::int64_t>> lengths_;
@@ -178,7 +194,7 @@ EncodedSamples random_samples(const FrozenModel& model, std::int64_t samples, in
   ModelColumns columns{.samples = samples};
   std::lognormal_distribution<float> lognormal(1, 1);
   std::uniform_real_distribution<double> uniform;
-  std::vector<std::vector<float>> numbers(about.numeric.size());
+  std::vector<std::vector<double>> numbers(about.numeric.size());
   std::vector<std::int64_t> number_lengths;
   for (std::size_t c = 0; c < numbers.size(); ++c) {
     const bool list = about.numeric[c].list;

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/text_format.hpp"
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -14,8 +16,9 @@ namespace evaluate {
 struct AccuracyOptions {
   std::filesystem::path checkpoint{};  ///< or a folder of such
   std::filesystem::path data{};
-  std::string label{};  ///< its column in a file with a header; empty: Criteo's lines
-  char separator = ',', list_separator = '|';
+  std::string label{};           ///< its column in a file with a header; empty: Criteo's lines
+  support::TextFormat format{};  ///< of such a file; without a separator, commas
+  char list_separator = '|';
   double test_fraction = 1;  ///< the last lines
   std::vector<std::string> formats{};
 };

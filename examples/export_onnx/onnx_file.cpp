@@ -111,6 +111,10 @@ std::string OnnxFile::constant(Type type, const void* values, std::size_t bytes,
   graph_.message(5, t);
   return name;
 }
+std::string OnnxFile::constant(std::span<const double> values,
+                               const std::vector<std::int64_t>& shape) {
+  return constant(Type::float64, values.data(), values.size_bytes(), shape);
+}
 std::string OnnxFile::constant(std::span<const float> values,
                                const std::vector<std::int64_t>& shape) {
   return constant(Type::float32, values.data(), values.size_bytes(), shape);

@@ -42,7 +42,7 @@ class OnnxFile {
   OnnxFile& operator=(const OnnxFile&) = delete;
   ~OnnxFile();
 
-  enum class Type : std::int64_t { float32 = 1, int64 = 7, boolean = 9 };
+  enum class Type : std::int64_t { float32 = 1, int64 = 7, boolean = 9, float64 = 11 };
   /// Extents; -1 is the batch, -2 any other number.
   void input(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
   void output(const std::string& name, Type type, const std::vector<std::int64_t>& shape);
@@ -52,6 +52,7 @@ class OnnxFile {
               const std::function<void(const std::function<void(std::span<const float>)>&)>& write);
   /// A small tensor in the graph.
   std::string constant(std::span<const float> values, const std::vector<std::int64_t>& shape);
+  std::string constant(std::span<const double> values, const std::vector<std::int64_t>& shape);
   std::string constant(std::span<const std::int64_t> values);
   std::string constant(const std::vector<bool>& values, const std::vector<std::int64_t>& shape);
 

@@ -52,7 +52,12 @@ struct Known {
   std::string_view name;
   std::size_t bytes;  ///< of an element; 0: it says itself
 };
-constexpr Known kDatatypes[] = {{"FP32", 4}, {"INT64", 8}, {"BYTES", 0}};
+constexpr Known kDatatypes[] = {{"FP32", 4}, {"FP64", 8}, {"INT64", 8}, {"BYTES", 0}};
+
+/// Of a column of numbers.
+std::string_view number_type(const NumberInput& input) {
+  return input.needs_double() && !input.list ? "FP64" : "FP32";
+}
 
 /// The elements of `data`, which may be nested as the shape says.
 void read_data(std::string_view text, std::size_t at, Tensor& tensor) {
@@ -64,6 +69,9 @@ void read_data(std::string_view text, std::size_t at, Tensor& tensor) {
       const auto value = static_cast<float>(json.real());
       json.check(std::isfinite(value), place, "the number is no float");
       tensor.floats.push_back(value);
+    } else if (tensor.datatype == "FP64") {
+      tensor.doubles.push_back(json.null() ? std::numeric_limits<double>::quiet_NaN()
+                                           : json.real());
     } else if (tensor.datatype == "INT64") {
       const std::string_view number = json.skip();
       std::int64_t value = 0;
@@ -87,6 +95,7 @@ void read_binary(std::string_view bytes, Tensor& tensor) {
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   };
   if (tensor.datatype == "FP32") return take(tensor.floats);
+  if (tensor.datatype == "FP64") return take(tensor.doubles);
   if (tensor.datatype == "INT64") return take(tensor.integers);
   while (!bytes.empty()) {
     std::uint32_t length = 0;
@@ -162,7 +171,7 @@ void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferReque
                    [&](const Known& k) { return k.name == tensor.datatype; });
   if (known == std::end(kDatatypes))
     refuse(
-        "input '{}': datatype {} is not served; give FP32, INT64 or BYTES as the model's "
+        "input '{}': datatype {} is not served; give FP32, FP64, INT64 or BYTES as the model's "
         "metadata says",
         tensor.name, tensor.datatype);
   if (binary_size.has_value() == !data.empty())
@@ -179,8 +188,8 @@ void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferReque
     read_data(data, data_at, tensor);
   }
   if (!tensor.strings.empty()) tensor.texts.assign(tensor.strings.begin(), tensor.strings.end());
-  const auto given = static_cast<std::int64_t>(
-      std::max({tensor.floats.size(), tensor.integers.size(), tensor.texts.size()}));
+  const auto given = static_cast<std::int64_t>(std::max(
+      {tensor.floats.size(), tensor.doubles.size(), tensor.integers.size(), tensor.texts.size()}));
   if (given != count)
     refuse("input '{}': {} elements are given; its shape {} has {}", tensor.name, given,
            shape_of(tensor), count);
@@ -329,10 +338,12 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
       columns.number_lengths = lengths;
       continue;
     }
-    const Tensor& tensor = find(input.name, "FP32 [n,1], NaN for an empty field");
-    of_type(tensor, {"FP32"});
+    const std::string_view type = number_type(input);
+    const Tensor& tensor = find(input.name, fmt::format("{} [n,1], NaN for an empty field", type));
+    of_type(tensor, {type});
     column(tensor);
-    columns.numbers.emplace_back(tensor.floats);
+    columns.numbers.push_back(type == "FP64" ? NumberValues(tensor.doubles)
+                                             : NumberValues(tensor.floats));
   }
   for (const CategoryInput& input : model.features) {
     const auto [tensor, lengths] = input.list
@@ -413,7 +424,8 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
     tensor(name + "__values", type, "[-1]");
     tensor(name + "__lengths", "INT64", "[-1,1]");
   };
-  for (const NumberInput& column : model.numeric) input(column.name, column.list, "FP32");
+  for (const NumberInput& column : model.numeric)
+    input(column.name, column.list, number_type(column));
   for (const CategoryInput& column : model.features) input(column.name, column.list, "BYTES");
   return out + "],\"outputs\":[{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[-1,1]}]}";
 }

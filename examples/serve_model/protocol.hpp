@@ -29,6 +29,7 @@ struct Tensor {
   std::string name, datatype;
   std::vector<std::int64_t> shape;
   std::vector<float> floats{};
+  std::vector<double> doubles{};
   std::vector<std::int64_t> integers{};
   std::vector<std::string> strings{};  ///< of JSON, which has escapes
   std::vector<std::string_view> texts{};

@@ -31,7 +31,7 @@ std::vector<std::int64_t> rows_of_texts() {
       rest.erase(0, n);
       return n;
     };
-    TabularReader reader(source, "a.csv", schema, ',');
+    TabularReader reader(source, "a.csv", schema, ",");
     TabularBlock block;
     reader.read(9, block);
     return block;

@@ -226,7 +226,10 @@ TEST_CASE("a bad line is named by number and field") {
 TEST_CASE(
     "a file of another kind: how many fields there are, how many there should be; commas, headers, "
     "compression") {
-  const std::string need = "; a Criteo line has 40: a label, 13 integers, 26 categories";
+  const std::string need = "; a Criteo line has 40: a label, 13 integers, 26 categories",
+                    schema =
+                        "; a CSV or TSV file needs a schema that says what its columns mean: "
+                        "--schema FILE";
   CHECK(fault("\n") == "file 'test', line 1: the line has 1 tab-separated field" + need);
   CHECK(fault("0") == "file 'test', line 1: the line has 1 tab-separated field" + need);
   CHECK(fault("0\t1\n") == "file 'test', line 1: the line has 2 tab-separated fields" + need);
@@ -237,19 +240,31 @@ TEST_CASE(
   CHECK(fault("1" + std::string(40, '\t') + "\n") ==
         "file 'test', line 1: the line has 41 tab-separated fields" + need);
   CHECK(fault("1,2,3\n") ==
-        "file 'test', line 1: the line has 1 tab-separated field and 2 commas" + need);
+        "file 'test', line 1: the line has 1 tab-separated field and 2 commas" + need + schema);
   CHECK(fault("label,price\n1,2\n") ==
-        "file 'test', line 1: the line has 1 tab-separated field and 1 commas" + need +
-            "; if it is a header, remove it");
+        "file 'test', line 1: the line has 1 tab-separated field and 1 commas" + need + schema);
+  CHECK(fault("label\tprice\n1\t2\n") ==
+        "file 'test', line 1: the line has 2 tab-separated fields" + need + schema);
   CHECK(fault("label" + std::string(39, '\t') + "\n" + kGood) ==
         "file 'test', line 1, field 1: the label must be 0 or 1; if it is a header, remove it");
+  using namespace std::string_literals;
   for (const auto& [mark, tool] :
-       {std::pair(std::string("\x1f\x8b\x08"), "gzip"), std::pair(std::string("BZh9"), "bzip2"),
-        std::pair(std::string("\x28\xb5\x2f\xfd"), "zstd")})
+       {std::pair("\x1f\x8b\x08"s, "gzip"), std::pair("BZh9"s, "bzip2"),
+        std::pair("\x28\xb5\x2f\xfd"s, "zstd"), std::pair("\x5a\x2a\x4d\x18\x04\0\0\0"s, "zstd"),
+        std::pair("\x04\x22\x4d\x18"s, "lz4")})
     for (const std::string& rest : {std::string("\nxyz"), std::string(100'000, 'x')})
       CHECK(fault(mark + rest) ==
             fmt::format("file 'test', line 1: the file looks compressed ({}); decompress it first",
                         tool));
+  for (const auto& [mark, format] :
+       {std::pair("PAR1\x15\x04"s, "Parquet"), std::pair("ORC\x08\x03"s, "ORC"),
+        std::pair("ARROW1\0\0"s, "Arrow"), std::pair("\x89HDF\r\n"s, "HDF5")})
+    CHECK(fault(mark + "xyz") ==
+          fmt::format("file 'test', line 1: this is a {} file; write it as CSV or TSV text first",
+                      format));
+  CHECK(fault("ORC,PAR1\n").find("2 commas") == std::string::npos);
+  CHECK(fault("ORC,PAR1\n").find("1 commas") != std::string::npos);  // names of columns
+  CHECK(fault("0\t1\r1\t2\r").find("lines end in CR alone") != std::string::npos);
 }
 
 TEST_CASE("a fatal line that never ends is not read to its end") {

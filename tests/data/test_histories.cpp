@@ -209,8 +209,10 @@ TEST_CASE("faults of a file name the line and the column") {
   has(fault("\n\n"), "is empty");
   has(fault(header), "file 'e.csv' holds no events");
   has(fault("user,item\na,b\n"),
-      "line 1: there is no column 'timestamp', which HistoryReaderOptions names; there are "
+      "line 1: there is no column 'timestamp', which HistoryReaderOptions::time names; there are "
       "'user', 'item'");
+  has(fault("user,item\na,b\n", {.before_option = "--", .after_option = "-column"}),
+      "there is no column 'timestamp', which --time-column names; there are 'user', 'item'");
   has(fault("user,user,item,timestamp\na,b,c,1\n"), "two columns are named 'user'; rename one");
   has(fault(header + "a,b,1\n", {.label = "like"}), "there is no column 'like'");
   has(fault(header + "a,b,1\na,b\n"), "line 3: the record has 2 fields, the header has 3");
@@ -227,7 +229,15 @@ TEST_CASE("faults of a file name the line and the column") {
   has(fault(header + "\"a,b,1\n"), "quote");
   has(fault("\xff\xfeu"), "UTF-16");
   has(fault("user;item;timestamp\na;b;1\n"), "there is no column 'user'");
-  CHECK(fault("user;item;timestamp\na;b;1\n", {.separator = ';'}).empty());
+  CHECK(fault("user;item;timestamp\na;b;1\n", {.separator = ";"}).empty());
+  has(fault("1::28::1::978300761\n"),
+      "there is one column, '1::28::1::978300761'; if something else separates the fields, give "
+      "the separator; if this is no line of names, give the columns");
+  has(fault("user,item,timestamp\na,b,\xff\x1b\n"), "column 'timestamp': '\\xff\\x1b' is no whole");
+  has(fault("user,item,timestamp,y\na,b,1,1e39\n", {.label = "y"}),
+      "column 'y': '1e39' is too large for a float");
+  CHECK(read("user,item,timestamp,y\na,b,1,1e-400\n", {.label = "y"}).histories().events[0].label ==
+        0.0f);
 
   const HistoryReader reader =
       read(header + "a,b,1\na,b\na,b,x\na,c,2\n", {.bad_lines = BadLines::skip});
@@ -236,6 +246,33 @@ TEST_CASE("faults of a file name the line and the column") {
   has(reader.first_bad_line(), "line 3");
   has(fault(header + "a,b\n", {.bad_lines = BadLines::skip}),
       "holds no events; the first bad line");
+}
+
+TEST_CASE("events as MovieLens and RecBole write them are those of a plain file") {
+  const std::string rows[][4] = {
+      {"1", "28", "5", "978300761"}, {"2", "9", "1", "978300762"}, {"1", "9", "3", "978300760"}};
+  const auto text = [&](const std::string& header, const std::string& separator) {
+    std::string out = header;
+    for (const auto& row : rows)
+      out += row[0] + separator + row[1] + separator + row[2] + separator + row[3] + "\n";
+    return out;
+  };
+  const std::uint64_t plain =
+      read(text("user,item,rating,timestamp\n", ","), {.label = "rating"}).checksum();
+  const auto same = [&](const std::string& data, const HistoryReaderOptions& options) {
+    for (const std::size_t bytes : {1, 3, 1000})
+      CHECK(read(data, options, bytes).checksum() == plain);
+  };
+  same(text("", "::"),
+       {.label = "rating", .separator = "::", .columns = {"user", "item", "rating", "timestamp"}});
+  same(text("user_id:token item_id:token rating:float timestamp:float\n", "  "),
+       {.user = "user_id", .item = "item_id", .label = "rating", .separator = "blanks"});
+  same(text("user_id:token\titem_id:token\trating:float\ttimestamp:float\n", "\t"),
+       {.user = "user_id", .item = "item_id:token", .label = "rating"});
+  same("user,item,rating,timestamp\n1,28,5,978300761\nNA,1,1,1\n2,9,1,978300762\n1,9,3,978300760\n",
+       {.label = "rating", .empty_words = {"NA"}, .bad_lines = BadLines::skip});
+  same(text("user,item,rating,timestamp\n", ",") + "|1|,\"3\n",
+       {.label = "rating", .quote = '|', .bad_lines = BadLines::skip});
 }
 
 TEST_CASE("leave one out, by its definition: users of 0, 1, 2, ... events") {

@@ -76,7 +76,7 @@ std::string csv_fault(const std::string& text) {
 }
 
 TabularBlock block_of(const Schema& schema, const std::string& text) {
-  TabularReader reader(bytes_of(text, 7), "a.csv", schema, ',');
+  TabularReader reader(bytes_of(text, 7), "a.csv", schema, ",");
   TabularBlock block;
   reader.read(1 << 20, block);
   return block;
@@ -148,6 +148,13 @@ TEST_CASE("what is wrong with a schema, and where") {
       {"label: y\ncategorical: [{name: a, width: 1025}]", "from 1 to 1024"},
       {"label: y\ncategorical: [{name: a, list: '||'}]", "must be one ASCII character"},
       {"label: y\ncategorical: [{name: a, pooling: none}]", "must be sum, mean, sqrtn or max"},
+      {"label: y\ncategorical: [{name: a, pooling: sum}]",
+       "line 2, column 34: column 'a': pooling is for lists; say what separates"},
+      {"label: y\ncategorical: [a]\nquote: ab", "must be one visible ASCII character, or none"},
+      {"label: y\ncategorical: [a]\nquote: x\nseparator: x", "separator and quote are the same"},
+      {"label: y\ncategorical: [a]\nempty_words: NA", "'empty_words' must be a list"},
+      {"label: y\nnumeric: [{name: x, empty: 1e39}]\ncategorical: [a]",
+       "must be a finite number, at most 3.4e38"},
       {"label: y\ncategorical: [{name: a, vocabulary: true}]", "a vocabulary needs 'rows'"},
       {"label: y\ncategorical: [{name: a, unknown: huh}]", "must be shared, bad_id or error"},
       {"label: y\ncategorical: [{name: a, rows: 5, unknown: error}]", "is for columns without"},
@@ -158,7 +165,8 @@ TEST_CASE("what is wrong with a schema, and where") {
       {"label: y\nnumeric: [{name: x, empty: none}]\ncategorical: [a]",
        "line 2, column 28: column 'x': empty 'none' must be a finite number"},
       {"label: y\ncategorical: [a]\ncolumns: [y, b]", "columns lacks 'a'"},
-      {"label: y\ncategorical: [a]\nseparator: ab", "must be one ASCII character"},
+      {"label: y\ncategorical: [a]\nseparator: '123456789'",
+       "must be tab, blanks, or 1 to 8 bytes"},
       {"label: [y\ncategorical: [a]", "line 2"},
   };
   for (const auto& item : kFaults) {
@@ -169,6 +177,8 @@ TEST_CASE("what is wrong with a schema, and where") {
     CHECK(found.find(part) != std::string::npos);
     CHECK(found.find("file 's.yaml', line ") == 0);
   }
+  CHECK(fault("label: y\n\ncategorical: [\"\xb3\xc7\xca\xd0\"]") ==
+        "file 's.yaml', line 3: the text is not UTF-8; convert it, as by 'iconv -t UTF-8'");
 }
 
 TEST_CASE("CSV: quotes, ends of lines, empty fields") {
@@ -198,6 +208,199 @@ TEST_CASE("CSV: what is wrong, and where") {
                        DataError);
 }
 
+TEST_CASE("CSV: fields beyond the header's are counted, and take no memory") {
+  // three million commas: each would take 40 bytes
+  const std::string text = "a,b\n" + std::string(3'000'000, ',') + "\n1,2\n";
+  CsvReader reader(bytes_of(text, 1 << 16), "a.csv");
+  CHECK(reader.header().size() == 2);
+  const auto held = [] {
+    return static_cast<std::int64_t>(::mallinfo2().uordblks + ::mallinfo2().hblkhd);
+  };
+  const std::int64_t before = held();
+  CHECK(reader.next().size() == 3);
+  CHECK(held() - before < 2 * std::ssize(text));
+  CHECK(reader.field_count() == 3'000'001);
+  CHECK(reader.wrong_field_count() == "the record has 3000001 fields, the header has 2");
+  CHECK(reader.next().size() == 2);
+  CHECK(reader.next().empty());
+  CHECK(csv_fault(std::string(200'000, ',') + "\n").find("more than 131072 fields") !=
+        std::string::npos);
+  const Schema schema = parse_schema("label: a\ncategorical: [b]", "s.yaml");
+  CHECK(read_fault(schema, "a,b\n1,x,,,,,\n") ==
+        "file 'a.csv', line 2: the record has 7 fields, the header has 2");
+  const Schema columns = parse_schema("label: a\ncategorical: [b]\ncolumns: [a, b]", "s.yaml");
+  CHECK(read_fault(columns, "1,x,\n") ==
+        "file 'a.csv', line 1: the record has 3 fields, 'columns' names 2");
+}
+
+TEST_CASE("CSV: separators, quotes, columns and words for empty fields that are given") {
+  const auto read = [](const std::string& text, CsvReaderOptions options) {
+    Records all;
+    for (const std::size_t bytes : {1, 2, 3, 1000}) {
+      options.chunk_bytes = bytes;
+      CsvReader reader(bytes_of(text, bytes), "a.csv", options);
+      Records found;
+      for (auto fields = reader.next(); !fields.empty(); fields = reader.next())
+        found.emplace_back(fields.begin(), fields.end());
+      if (bytes > 1) CHECK(found == all);
+      all = found;
+    }
+    return all;
+  };
+  CHECK(read("a::b:c::\"d::e\"\n::::\n1::2::3", {.separator = "::"}) ==
+        Records{{"a", "b:c", "d::e"}, {"", "", ""}, {"1", "2", "3"}});
+  CHECK(read("  a  b\t c \r\n\n \n\"\" \"x y\" z\t\nlast one  two  ", {.separator = "blanks"}) ==
+        Records{{"a", "b", "c"}, {"", "x y", "z"}, {"last", "one", "two"}});
+  CHECK(read("'a,b',\"c\nd,'it''s'", {.quote = '\''}) == Records{{"a,b", "\"c"}, {"d", "it's"}});
+  CHECK(read("\"a,b\n", {.quote = 0}) == Records{{"\"a", "b"}});
+  CHECK(read("NA,\"NA\",N\nNULL,-,NULL\n", {.empty_words = {"NA", "NULL"}}) ==
+        Records{{"", "NA", "N"}, {"", "-", ""}});
+  CHECK(separator_named("tab") == "\t");
+  CHECK(separator_named("::") == "::");
+  for (const char* bad : {"", "\n", "a\"", "123456789"}) CHECK(separator_named(bad).empty());
+  CHECK(quote_named("none") == 0);
+  CHECK_THROWS_AS(quote_named("''"), InvalidArgument);
+  CHECK_THROWS_AS(CsvReader(bytes_of("", 1), "a.csv", {.separator = "\""}), InvalidArgument);
+
+  const Schema schema = parse_schema(
+      "label: rating\nnumeric: [age]\ncategorical: [user]\nseparator: '::'\nquote: none\n"
+      "empty_words: [NA]\ncolumns: [user, age, rating]",
+      "s.yaml");
+  TabularReader reader(bytes_of("u\"1::NA::1\nu2::7::0\n", 5), "a.dat", schema,
+                       separator_of(schema, "a.dat"));
+  TabularBlock block;
+  CHECK(reader.read(10, block) == 2);
+  CHECK(std::isnan(block.numbers[0]));
+  CHECK(block.keys[0] == category_key("u\"1"));
+  // names with types, as RecBole's files have them
+  const Schema typed = parse_schema("label: rating\ncategorical: [user_id]", "s.yaml");
+  CHECK(block_of(typed, "user_id:token,rating:float\nu,1\n").keys[0] == category_key("u"));
+  CHECK(read_fault(typed, "user_id:token,user_id:float,rating:float\n").find("two columns") !=
+        std::string::npos);
+  CHECK(read_fault(typed, "user_id::rating\nu::1\n")
+            .find("there is one column, 'user_id::rating'; if something else separates the fields, "
+                  "give the separator; if this is no line of names, give the columns") !=
+        std::string::npos);
+}
+
+TEST_CASE("files of other kinds are named, and their bytes are not printed") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "a.csv";
+  const auto fault_of = [&](const std::string& bytes) {
+    std::ofstream(path) << bytes;
+    try {
+      TabularFile(path, kTags);
+      return std::string();
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+  };
+  using namespace std::string_literals;
+  for (const auto& [bytes, name] :
+       {std::pair("PAR1\x15\x04\x15"s, "Parquet"), std::pair("ORC\x0a\x03\0"s, "ORC"),
+        std::pair("ARROW1\0\0"s, "Arrow"), std::pair("\x89HDF\r\n\x1a\n"s, "HDF5"),
+        std::pair("\x04\x22\x4d\x18"s, "lz4"), std::pair("\x93NUMPY\x01"s, "NumPy"),
+        std::pair("Obj\x01\x04"s, "Avro"), std::pair("SQLite format 3\0"s, "SQLite")}) {
+    const std::string found = fault_of(bytes + "rest");
+    CAPTURE(found);
+    CHECK(found.find(name) != std::string::npos);
+  }
+  CHECK(fault_of("PAR1,id,clicked,tags\nx,1,1,a\nx,2,0,b\n").empty());  // names of columns
+  CHECK(fault_of("id,clicked,tags\r1,0,a\r2,1,b\r").find("lines end in CR alone") !=
+        std::string::npos);
+  CHECK(fault_of("\xc3\xfb,\x1b[31m,tags\n")
+            .find("there are '\\xc3\\xfb', '\\x1b[31m', 'tags'; the names are not UTF-8") !=
+        std::string::npos);
+  const std::string long_one = fault_of("id,clicked,tags\n1," + std::string(1000, '\xff') + ",a\n");
+  CHECK(long_one.find("'\\xff\\xff") != std::string::npos);
+  CHECK(long_one.size() < 500);
+  CHECK(detail::quoted("a'\xe6\x9d\xb1\n\x7f") == "'a'\xe6\x9d\xb1\\x0a\\x7f'");
+  CHECK(detail::quoted(std::string(79, 'x') + "\xe6\x9d\xb1") ==
+        "'" + std::string(79, 'x') + "...'");
+  for (const char* bad : {"\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe6\x9d", "\x80",
+                          "\xf5\x80\x80\x80", "\xe0\x80\x80"})
+    CHECK(!detail::is_utf8(bad));
+  CHECK(detail::is_utf8("\xf4\x8f\xbf\xbf\xed\x9f\xbf\xc2\x80 a"));
+}
+
+TEST_CASE("numbers: what is smaller than a float is 0, what is larger says so") {
+  const Schema schema =
+      parse_schema("label: y\nnumeric: [x, {name: z, empty: 1e-400}]\ncategorical: [c]", "s.yaml");
+  CHECK(*schema.numeric[1].empty == 0.0f);
+  const auto of = [&](const std::string& text) {
+    return block_of(schema, "y,x,z,c\n1," + text + ",,a\n").numbers[0];
+  };
+  // the C library reads the same texts
+  for (const char* text :
+       {"1e-10", "2.5E+3", "1e-46", "-5.47382e-48", "1e-400", "1e-38", "1e-45", "1.4e-45", "0.1",
+        "-1e-99999999999999999999", "0.0000000000000000000000000000000000000000000000001e-300",
+        "3.4028234e38", "0e999999999999999999999", "+7", " 7 "})
+    CHECK(static_cast<float>(of(text)) == std::strtof(text, nullptr));
+  for (const char* text : {"1e39", "-1e400", "1e99999999999999999999", "3.5e38"}) {
+    const std::string found = read_fault(schema, "y,x,z,c\n1," + std::string(text) + ",,a\n");
+    CAPTURE(found);
+    CHECK(found.find("line 2, column 'x': '" + std::string(text) +
+                     "' is too large for a float, whose largest number is 3.4e38") !=
+          std::string::npos);
+  }
+  for (const char* text : {"inf", "nan", "+-1", "1e", "1e5x", "0x1p3", ".", "--1"})
+    CHECK(read_fault(schema, "y,x,z,c\n1," + std::string(text) + ",,a\n")
+              .find("is not a finite number") != std::string::npos);
+  float small = 7;
+  CHECK(parse_number("1e-400", small) == NumberText::number);
+  CHECK(small == 0.0f);
+  double wide = 7;
+  CHECK(parse_number("1e-400", wide) == NumberText::number);
+  CHECK(wide == 0.0);
+  CHECK(parse_number("1e400", wide) == NumberText::too_large);
+  CHECK(wide == 0.0);
+  std::int64_t whole = 7;
+  CHECK(parse_number("9223372036854775808", whole) == NumberText::too_large);
+  CHECK(parse_number("1e3", whole) == NumberText::no_number);
+  CHECK(whole == 7);
+}
+
+TEST_CASE("standardized numbers: dates, seconds since 1970, small prices, a constant") {
+  const Schema schema = parse_schema(
+      "label: y\nnumeric: [{name: date, transform: standardize}, {name: second, transform: "
+      "standardize},\n  {name: price, transform: standardize}, {name: same, transform: "
+      "standardize}]\ncategorical: [c]",
+      "s.yaml");
+  // ten days of 2018, ten seconds of one minute, ten prices
+  std::string text = "y,date,second,price,same,c\n";
+  for (int i = 0; i < 10; ++i)
+    text += fmt::format("1,{},{},{}e-8,20180131.1,a\n", 20180113 + i, 1517356830 + i, 1 + i * i);
+  TabularBlock block = block_of(schema, text);
+  TabularStatistics statistics(schema);
+  statistics.add(block);
+  const TabularEncoder encoder(statistics);
+  encoder.encode(block);
+  ClickBatch<std::int32_t> batch;
+  to_batch(block, 1, batch);
+  // (x - x.mean()) / x.std(), by numpy 2.4.6
+  const double kEqualSteps[] = {-1.5666989036012806, -1.2185435916898848,  -0.8703882797784892,
+                                -0.5222329678670935, -0.17407765595569785, 0.17407765595569785,
+                                0.5222329678670935,  0.8703882797784892,   1.2185435916898848,
+                                1.5666989036012806},
+               kPrices[] = {-1.06135866390148,   -1.0241180090277437, -0.9123960444065355,
+                            -0.7261927700378548, -0.4655081859217018, -0.13034229205807643,
+                            0.2793049115530212,  0.7634334249115909,  1.3220432480176334,
+                            1.9551343808711479};
+  for (int i = 0; i < 10; ++i) {
+    CHECK(batch.dense_view()(i, 0) == doctest::Approx(kEqualSteps[i]).epsilon(1e-6));
+    CHECK(batch.dense_view()(i, 1) == doctest::Approx(kEqualSteps[i]).epsilon(1e-6));
+    CHECK(batch.dense_view()(i, 2) == doctest::Approx(kPrices[i]).epsilon(1e-6));
+    CHECK(batch.dense_view()(i, 3) == 0.0f);
+  }
+  CHECK(encoder.shift_and_scale(0).first == 20180117.5);
+  CHECK(encoder.shift_and_scale(1).first == 1517356834.5);
+  TabularBlock far = block_of(schema, "y,date,second,price,same,c\n1,1,1,3e38,1,a\n");
+  CHECK_THROWS_WITH_AS(encoder.encode(far, "file 'a.csv'"),
+                       doctest::Contains("file 'a.csv', sample 0, column 'price': 3e+38 is too far "
+                                         "from the training data's numbers"),
+                       DataError);
+}
+
 TEST_CASE("samples: columns in any order, lists, empty fields, numbers") {
   const Schema schema = parse_schema(kSchema, "s.yaml");
   const std::string header = "tags,more,clicked,score,price,age,user,city,device,last\n";
@@ -206,14 +409,14 @@ TEST_CASE("samples: columns in any order, lists, empty fields, numbers") {
   CHECK(block.labels == std::vector<float>{1, 0.5f});
   CHECK(std::isnan(block.numbers[0]));
   CHECK(block.numbers[1] == 0.0f);
-  CHECK(block.numbers[4] == 0.0f);  // of -3, which counts as 0
+  CHECK(block.numbers[4] == -3.0);  // which counts as 0
   CHECK(block.ends == std::vector<std::size_t>{1, 2, 3, 6, 7, 8, 9, 10, 10, 10});
   TabularStatistics statistics(schema);
   statistics.add(block);
   const TabularEncoder encoder(statistics);
   CHECK(encoder.rows() == std::vector<std::int64_t>{4, 1000, 4096, 1024});
   encoder.encode(block);
-  CHECK(block.numbers == std::vector<float>{0, 0, -1, 7, 0, 1});
+  CHECK(block.numbers == std::vector<double>{0, 0, -1, 7, 0, 1});
   ClickBatch<std::int32_t> batch;
   to_batch(block, 5, batch);
   CHECK(batch.offsets == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 9, 9, 10, 10});
@@ -237,7 +440,7 @@ TEST_CASE("samples: columns in any order, lists, empty fields, numbers") {
   for (const char* number : {"1e99", "inf", "nan", "1,5", "x"})
     check_fault(header + ",x,1,2,0,\"" + number + "\",u1,Rome,tv,\n", "line 2, column 'age': '");
   TabularReader skipping(bytes_of(header + ",x,7,2,0,,u,R,t,\n,x,1,2,0,,u,R,t,\n", 50), "a.csv",
-                         schema, ',', BadLines::skip);
+                         schema, ",", BadLines::skip);
   CHECK(skipping.read(10, block) == 1);
   CHECK(skipping.bad_lines() == 1);
   CHECK(skipping.first_bad_line().find("line 2, column 'clicked'") != std::string::npos);
@@ -254,8 +457,8 @@ TEST_CASE("empty numbers: 0 at the end, or a number of their own") {
     TabularEncoder(statistics).encode(block);
     return block.numbers;
   };
-  CHECK(numbers("") == std::vector<float>{-1, 0, 1, 0});
-  const std::vector<float> own = numbers(", empty: -1");  // of mean 0.5
+  CHECK(numbers("") == std::vector<double>{-1, 0, 1, 0});
+  const std::vector<double> own = numbers(", empty: -1");  // of mean 0.5
   CHECK(own[1] == own[3]);
   CHECK(own[1] * 0.5f == doctest::Approx(-1.5f * own[0]));
 }
@@ -281,7 +484,7 @@ TEST_CASE("a list of ten million entries") {
   std::string text = "clicked,id,tags\n1,0,";
   for (int i = 0; i < 10'000'000; ++i) text += "1|";
   text += '\n';
-  TabularReader reader(bytes_of(text, std::size_t{1} << 20), "a.csv", kTags, ',');
+  TabularReader reader(bytes_of(text, std::size_t{1} << 20), "a.csv", kTags, ",");
   TabularBlock block;
   CHECK(reader.read(2, block) == 1);
   CHECK(block.keys.size() == 10'000'000);
@@ -336,7 +539,7 @@ TEST_CASE("compressed files, and files that are cut off or change") {
   write(plain, 1000);
   const TabularFileOptions small{.block = 16, .window = 64};
   const std::uint64_t checksum = TabularFile(plain, kTags, small).checksum();
-  const auto compressed = [&](const char* name, std::string (*compress)(const std::string&)) {
+  const auto compressed = [&](const char* name, const auto& compress) {
     std::ifstream in(plain);
     const std::string text{std::istreambuf_iterator<char>(in), {}},
         half = text.substr(0, text.size() / 2);
@@ -355,7 +558,7 @@ TEST_CASE("compressed files, and files that are cut off or change") {
     std::ofstream(path) << damaged;
     CHECK_THROWS_AS(TabularFile(path, kTags, small), DataError);
   };
-  compressed("a.csv.gz", [](const std::string& text) {
+  const auto gzip = [](const std::string& text) {
     std::string out(compressBound(text.size()) + 64, '\0');
     z_stream stream{};
     REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -367,12 +570,30 @@ TEST_CASE("compressed files, and files that are cut off or change") {
     out.resize(stream.total_out);
     deflateEnd(&stream);
     return out;
-  });
-  compressed("a.csv.zst", [](const std::string& text) {
+  };
+  const auto zstd = [](const std::string& text) {
     std::string out(ZSTD_compressBound(text.size()), '\0');
     out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
     return out;
-  });
+  };
+  compressed("a.csv.gz", gzip);
+  compressed("a.csv.zst", zstd);
+  std::ifstream in(plain);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const auto checksum_of = [&](const std::string& bytes) {
+    std::ofstream(folder.path / "c.csv") << bytes;
+    return TabularFile(folder.path / "c.csv", kTags, small).checksum();
+  };
+  // as tar and tapes fill blocks up; longer than what is read at a time
+  for (const std::size_t zeros : {1, 511, 300'000})
+    CHECK(checksum_of(gzip(text) + std::string(zeros, '\0')) == checksum);
+  CHECK_THROWS_WITH_AS(checksum_of(gzip(text) + std::string(512, '\0') + gzip(text)),
+                       doctest::Contains("other bytes stand behind the zeros"), DataError);
+  CHECK_THROWS_AS(checksum_of(gzip(text) + "junk"), DataError);
+  // frames that readers pass over, before, between and after
+  const std::string skipped("\x5a\x2a\x4d\x18\x03\0\0\0abc", 11);
+  CHECK(checksum_of(skipped + zstd(text.substr(0, 100)) + skipped + zstd(text.substr(100)) +
+                    skipped) == checksum);
   std::ofstream(folder.path / "b.csv") << "BZh91AY&SY";
   CHECK_THROWS_WITH_AS(TabularFile(folder.path / "b.csv", kTags),
                        doctest::Contains("compressed by bzip2"), DataError);

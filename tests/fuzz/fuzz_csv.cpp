@@ -25,10 +25,11 @@ ByteSource source(std::string_view text, std::size_t at_a_time) {
 }
 
 /// Every field with its length, or what was wrong.
-std::string fields(std::string_view text, std::size_t at_a_time, std::size_t chunk) {
+std::string fields(std::string_view text, std::size_t at_a_time, CsvReaderOptions options) {
   std::string all;
   try {
-    CsvReader reader(source(text, at_a_time), "fuzz", {.chunk_bytes = chunk});
+    options.chunk_bytes = at_a_time;
+    CsvReader reader(source(text, at_a_time), "fuzz", options);
     for (auto record = reader.next(); !record.empty(); record = reader.next()) {
       all += fmt::format("\n{}", reader.line());
       for (const std::string_view field : record) all += fmt::format(" {}:{}", field.size(), field);
@@ -45,9 +46,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Schema schema =
       parse_schema("label: y\nnumeric: [x]\ncategorical: [c, {name: tags, list: '|'}]", "schema");
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  if (fields(text, 1, 1) != fields(text, 1 << 16, 1 << 16)) std::abort();
+  for (const CsvReaderOptions& options :
+       {CsvReaderOptions{}, CsvReaderOptions{.separator = "::", .quote = '\''},
+        CsvReaderOptions{.separator = "blanks", .fields = 2},
+        CsvReaderOptions{.quote = 0, .columns = {"a", "b"}, .empty_words = {"NA", "1"}}})
+    if (fields(text, 1, options) != fields(text, 1 << 16, options)) std::abort();
   try {
-    TabularReader reader(source(text, 5), "fuzz", schema, ',', BadLines::skip);
+    TabularReader reader(source(text, 5), "fuzz", schema, ",", BadLines::skip);
     TabularBlock block;
     while (reader.read(3, block) > 0) {
       if (block.labels.size() != static_cast<std::size_t>(block.size) ||
@@ -56,8 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::abort();
       for (const float label : block.labels)
         if (!(label >= 0 && label <= 1)) std::abort();
-      for (const float number : block.numbers)
-        if (std::isinf(number)) std::abort();
+      for (const double number : block.numbers)
+        if (std::abs(number) > std::numeric_limits<float>::max()) std::abort();
     }
   } catch (const DataError&) {
   }

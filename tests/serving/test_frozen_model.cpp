@@ -9,6 +9,7 @@
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
+#include <tessera/data/tabular_encoder.hpp>
 #include <tessera/serving/batching_scorer.hpp>
 #include <tessera/serving/frozen_model.hpp>
 
@@ -365,6 +366,61 @@ TEST_CASE("Criteo's fields become what the training run's encoder makes of them"
     CHECK(encoded.numbers == batch.dense);
     CHECK(encoded.rows == batch.ids);
   }
+}
+
+TEST_CASE("numbers are standardized as in training: dates, seconds since 1970, small prices") {
+  const Schema schema = parse_schema(
+      "label: y\nnumeric: [{name: date, transform: standardize}, {name: second, transform: "
+      "standardize},\n  {name: price, transform: [log1p, standardize], empty: 0}]\n"
+      "categorical: [c]",
+      "s.yaml");
+  TabularBlock block;
+  for (int i = 0; i < 10; ++i) {
+    block.labels.push_back(1);
+    block.keys.push_back(7);
+    for (const double x : {20180113.0 + i, 1517356830.0 + i, (1.0 + i * i) * 1e-8})
+      block.numbers.push_back(x);
+    ++block.size;
+  }
+  TabularStatistics statistics(schema);
+  statistics.add(block);
+  const TabularEncoder encoder(statistics);
+  ModelDescription model{.vector_width = 4, .bottom_mlp = {3, 4}, .top_mlp = {5, 1}};
+  for (std::size_t c = 0; c < 3; ++c) {
+    const auto [shift, scale] = encoder.shift_and_scale(c);
+    model.numeric.push_back({schema.numeric[c].name,
+                             c == 2 ? NumberTransform::log1p : NumberTransform::none, shift,
+                             scale});
+  }
+  model.tables.push_back(
+      {.name = "c", .rows = 9, .width = 4, .keys = CategoryKey::integer, .rows_by = KeyRows::key});
+  model.features.push_back({"c", "c"});
+  CHECK_FALSE(model.numeric[2].needs_double());
+  CHECK(model.numeric[1].needs_double());
+  const TemporaryFolder folder;
+  SelfCommunicator self;
+  CheckpointContents contents;
+  add_model_description(contents, model);
+  save_checkpoint(self, folder.path, contents, 1);
+  CheckpointReader reader(*latest_checkpoint(folder.path));
+  const ModelInputs inputs(read_model_description(reader), reader);
+  std::vector<std::vector<double>> numbers(3);
+  for (std::size_t i = 0; i < block.numbers.size(); ++i) numbers[i % 3].push_back(block.numbers[i]);
+  const std::vector<std::int64_t> rows(10, 3);
+  ModelColumns columns{.samples = 10, .categories = {{.rows = rows, .given = true}}};
+  for (const auto& column : numbers) columns.numbers.emplace_back(column);
+  EncodedSamples encoded;
+  inputs.encode(columns, encoded);
+  encoder.encode_numbers(block);
+  ClickBatch<std::int64_t> batch;
+  to_batch(block, 1, batch);
+  CHECK(encoded.numbers == batch.dense);
+  CHECK(encoded.numbers[4] - encoded.numbers[1] == doctest::Approx(0.3481553));  // of numpy
+  const std::vector<double> far(10, 1e300);
+  columns.numbers[2] = far;
+  CHECK_THROWS_WITH_AS(inputs.encode(columns, encoded),
+                       doctest::Contains("column 'price', sample 0: 1e+300 is too large"),
+                       InvalidArgument);
 }
 
 TEST_CASE("what does not fit is refused by name") {

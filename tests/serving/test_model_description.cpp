@@ -76,6 +76,13 @@ TEST_CASE("a description comes back as it was written") {
   CHECK(format_model_description(again) == text);
   CHECK(again.numeric[0].shift == model.numeric[0].shift);
   CHECK(again.numeric[0].scale == model.numeric[0].scale);
+  ModelDescription seconds = model;
+  seconds.numeric[0].shift = 1517356834.5, seconds.numeric[0].scale = 1 / 2.8722813232690143;
+  const ModelDescription exact =
+      parse_model_description(format_model_description(seconds), "model.json");
+  CHECK(exact.numeric[0].shift == seconds.numeric[0].shift);
+  CHECK(exact.numeric[0].scale == seconds.numeric[0].scale);
+  CHECK(exact.numeric[0].needs_double());
   CHECK(again.numeric[0].empty == -1.0f);
   CHECK_FALSE(again.numeric[1].may_be_empty);
   CHECK(again.numeric[1].name == "a \"quoted\"");

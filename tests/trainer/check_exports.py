@@ -145,7 +145,8 @@ except ImportError:
     print("onnxruntime: not installed")
 else:
     session = onnxruntime.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
-    inputs = {c["name"]: numpy.array([[n[i]] for n in numbers], numpy.float32) for i, c in enumerate(model["numeric"])}
+    types = {i.name: numpy.float64 if i.type == "tensor(double)" else numpy.float32 for i in session.get_inputs()}
+    inputs = {c["name"]: numpy.array([[n[i]] for n in numbers], types[c["name"]]) for i, c in enumerate(model["numeric"])}
     inputs |= {name: numpy.array(rows, numpy.int64)[:, None] for name, rows in single.items()}
     for name, bags in several.items():
         inputs[name] = numpy.array([r for bag in bags for r in bag], numpy.int64)
@@ -175,7 +176,7 @@ else:
             offsets.append(offsets[-1] + len(bag))
         ids[name] = (torch.tensor([r for bag in bags for r in bag], dtype=torch.int64), torch.tensor(offsets[:-1]))
     with torch.no_grad():
-        logits = load(checkpoint)(torch.tensor(numbers).reshape(len(samples), -1), ids)
+        logits = load(checkpoint)(torch.tensor(numbers, dtype=torch.float64).reshape(len(samples), -1), ids)
     compare("torch", torch.sigmoid(logits.double()).tolist())
 
 sys.exit(1 if worst > 1e-5 else 0)

@@ -301,6 +301,17 @@ def test_evaluate(binaries, folder):
         for format, (_, share, auc_, change, loss_, loss_change, largest) in rows.items():
             check(abs(auc_ - change - auc) < 3e-6 and abs(loss_ - loss_change - loss) < 1e-4, format, rows[format])
             check(share == 1 and largest == 0 if format == "fp32" else share < 1 and 0 < largest < 0.05, format, rows[format])
+    lines = (folder / "clicks.csv").read_text().splitlines()
+    for label in ("-1", "2", "nan", "0.5.5", ""):
+        fields = lines[7].split(",")
+        fields[lines[0].split(",").index("clicked")] = label
+        (folder / "label.csv").write_text("\n".join([*lines[:7], ",".join(fields), *lines[8:], ""]))
+        error = run("accuracy", "--checkpoint", folder / "csv", "--data", folder / "label.csv", "--label", "clicked", code=1)
+        check(f"line 8: the label '{label}' is no number from 0 to 1" in error and error.count("\n") == 1, error)
+    given = ["--checkpoint", folder / "csv", "--label", "clicked", "--formats", "fp32", "--test-fraction", "0.2"]
+    plain = run("accuracy", *given, "--data", folder / "clicks.csv")
+    (folder / "other.txt").write_text("\n".join(line.replace(",", ";;") for line in lines[1:]))
+    check(run("accuracy", *given, "--data", folder / "other.txt", "--separator", ";;", "--columns", lines[0]) == plain)
     page = folder / "latency.html"
     text = run("latency", "--checkpoint", folder / "csv", "--batch-sizes", "1,70", "--threads", "1,2", "--loads", "0.3", "--seconds", "0.05",
                "--page", page, "--user-columns", "price,city,seen").splitlines()
@@ -316,7 +327,7 @@ def test_evaluate(binaries, folder):
             (["--checkpoint", folder / "dot", "--data", folder / "none.tsv"], ["none.tsv"], 1),
             (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "bought"], ["clicks.csv", "'bought'", "--label"], 1),
             (["--checkpoint", folder / "csv", "--data", folder / "clicks.tsv"], ["'price'", "the model"], 1),
-            (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "device"], ["line 2", "is not a number"], 1),
+            (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "device"], ["line 2", "is no number from 0 to 1"], 1),
             (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--formats", "int3"], ["--formats"], 2),
             (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--test-fraction", "2"], ["--test-fraction"], 2)):
         error = run("accuracy", *options, code=code)

@@ -74,9 +74,10 @@ TEST_CASE("a file of another kind: columns that there are and that there should 
   const TemporaryFolder folder;
   const std::string file = (folder.path / "file").string(), data = "--data '" + file + "'" + kSmall;
   write(file, "label,price\n1,2\n");
-  check_fails(data,
-              "1 tab-separated field and 1 commas; a Criteo line has 40: a label, 13 integers, 26 "
-              "categories; if it is a header");
+  check_fails(
+      data,
+      "1 tab-separated field and 1 commas; a Criteo line has 40: a label, 13 integers, 26 "
+      "categories; a CSV or TSV file needs a schema that says what its columns mean: --schema");
   write(file, "1\t2\t3\n");
   check_fails(data, "line 1: the line has 3 tab-separated fields; a Criteo line has 40");
   write(file, "\x1f\x8b\x08rest");

@@ -4,6 +4,7 @@
 // The commands of docs/your_own_data.md as they stand; data of other shapes than Criteo's.
 #include <trainer/command.hpp>
 
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/data/binary_dataset.hpp>
 
@@ -91,6 +92,33 @@ TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and
   check_fails(" --feature-check", "these data have lists");
   std::ofstream(folder.path / "s.yaml") << "label: z\ncategorical: [c]\n";
   check_fails("", "a.csv', line 1: there is no column 'z'");
+}
+
+TEST_CASE("dates and seconds since 1970 are learned from, and stand in the checkpoint") {
+  const TemporaryFolder folder;
+  std::ofstream csv(folder.path / "a.csv");
+  csv << "y,second,date,c\n";
+  std::uint64_t random = 1;
+  for (int i = 0; i < 4000; ++i) {
+    random = mix64(random);
+    const auto second = random % 60, day = random / 60 % 28;
+    csv << (second < 30) << ',' << 1517356800 + second << ',' << 20180201 + day << ",c\n";
+  }
+  csv.close();
+  std::ofstream(folder.path / "s.yaml")
+      << "label: y\nnumeric: [{name: second, transform: standardize}, {name: date, transform: "
+         "standardize}]\ncategorical: [c]\n";
+  const std::string path = folder.path.string();
+  const nlohmann::json found = results("--data '" + path + "/a.csv' --schema '" + path +
+                                       "/s.yaml' --epochs 3 --batch-size 100 " +
+                                       "--learning-rate 0.1 --save '" + path + "/run'" + kSmall);
+  CHECK(found.at("auc").get<double>() > 0.99);
+  const auto model =
+      nlohmann::json::parse(text_of(*latest_checkpoint(folder.path / "run") / "model.json"));
+  const auto& second = model.at("numeric").at(0);
+  CHECK(std::abs(second.at("shift").get<double>() - 1517356829.5) < 2);
+  CHECK(second.at("scale").get<double>() ==
+        doctest::Approx(1 / std::sqrt(3599.0 / 12)).epsilon(0.05));
 }
 
 TEST_CASE("a list of ten million entries, and a file that changes under the training") {

@@ -35,13 +35,14 @@ std::filesystem::path root() {
 
 void write_clicks(const std::filesystem::path& path, int lines) {
   std::ofstream file(path);
-  file << "y,x,z,c,d,tags,words\n";
+  file << "y,x,z,second,c,d,tags,words\n";
   std::uint64_t random = 1;
   const auto draw = [&](std::uint64_t n) { return (random = mix64(random)) % n; };
   for (int i = 0; i < lines; ++i) {
     file << draw(2) << ',';
     draw(9) == 0 ? file << ',' : file << draw(1000) << ',';
     draw(9) == 0 ? file << ',' : file << static_cast<double>(draw(1000)) / 100 - 5 << ',';
+    draw(9) == 0 ? file << ',' : file << 1517356800 + draw(60) << ',';  // of one minute
     draw(9) == 0 ? file << ',' : file << "c" << draw(30) << ',';
     file << "d" << draw(90);
     for (const int most : {4, 3}) {
@@ -86,7 +87,7 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
   const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
   const std::string numeric =
       "numeric: [{name: x, transform: [log1p, standardize]}, {name: z, transform: standardize, "
-      "empty: 3}]\n";
+      "empty: 3}, {name: second, transform: standardize}]\n";
   const std::string categorical =
       "categorical: [c, {name: d, rows: 50}, {name: tags, list: '|', pooling: mean}, {name: words, "
       "list: '|', pooling: sqrtn, table: tags}]\n";

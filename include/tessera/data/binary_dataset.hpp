@@ -372,10 +372,12 @@ class BinaryDatasetWriter {
       append(static_cast<std::uint8_t>(label));
     }
     write(source + "/label.bin");
-    for (const float x : batch.dense) {
-      require(std::abs(x) <= 65504.0f, "BinaryDatasetWriter: the number {} does not fit float16",
-              x);
-      append(from_float<Half>(x));
+    for (std::size_t i = 0; i < batch.dense.size(); ++i) {
+      const auto columns = static_cast<std::size_t>(dense_columns_);
+      require(std::abs(batch.dense[i]) <= 65504.0f,
+              "number {} of sample {} is {}; a binary dataset holds float16, at most 65504",
+              i % columns, i / columns, batch.dense[i]);
+      append(from_float<Half>(batch.dense[i]));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
     std::size_t at = 0;

@@ -10,6 +10,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,7 @@ class GzipFile {
   GzipFile& operator=(const GzipFile&) = delete;
   ~GzipFile() { inflateEnd(&stream_); }
 
+  /// At the end, and only there, zeros are passed over, as gzip does: tapes and tar fill blocks up.
   std::size_t read(std::span<char> chunk) {
     stream_.next_out = reinterpret_cast<Bytef*>(chunk.data());
     stream_.avail_out = static_cast<uInt>(chunk.size());
@@ -102,6 +104,7 @@ class GzipFile {
       if (result == Z_STREAM_END) {  // several members may follow each other
         inside_ = false;
         inflateReset(&stream_);
+        pass_zeros();
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
         input_.fail(fmt::format("the gzip data are damaged: {}",
                                 stream_.msg == nullptr ? "no details" : stream_.msg));
@@ -111,6 +114,14 @@ class GzipFile {
   }
 
  private:
+  void pass_zeros() {
+    for (std::span<char> in = input_.bytes(); !in.empty() && in[0] == 0; in = input_.bytes()) {
+      if (std::any_of(in.begin(), in.end(), [](char c) { return c != 0; }))
+        input_.fail("other bytes stand behind the zeros at the end of the gzip data");
+      input_.use(in.size());
+    }
+  }
+
   CompressedInput input_;
   z_stream stream_{};
   bool inside_ = false;
@@ -145,18 +156,20 @@ class ZstdFile {
   bool inside_ = false;
 };
 
-/// Whether a file begins as gzip's or zstd's do. Throws DataError for one that can't be read, and
-/// for other kinds of compression.
-inline bool is_compressed(const std::filesystem::path& path) {
-  std::array<char, 8> begin{};
+/// The tool that a file is compressed by, gzip or zstd; empty: it is text. Throws DataError for one
+/// that can't be read, and for other kinds of compression and of data.
+inline std::string_view compression_of(const std::filesystem::path& path) {
+  std::array<char, 16> begin{};
   const RegularFile file(path);
   const std::size_t bytes = file.read(begin.data(), begin.size(), 0);
-  const std::string_view tool = compression_of({begin.data(), bytes});
+  const FileKind kind = file_kind({begin.data(), bytes});
+  const bool is_read = kind.tool == "gzip" || kind.tool == "zstd";
   require<DataError>(
-      tool.empty() || tool == "gzip" || tool == "zstd",
+      is_read || kind.tool.empty(),
       "file '{}' looks compressed by {}; gzip and zstd are read: decompress it first", file.name(),
-      tool);
-  return !tool.empty();
+      kind.tool);
+  require<DataError>(kind.format.empty(), "file '{}': {}", file.name(), not_text(kind));
+  return kind.tool;
 }
 
 }  // namespace detail
@@ -168,11 +181,10 @@ inline ByteSource open_bytes(const std::filesystem::path& path) {
   const auto source = [](auto file) -> ByteSource {
     return [file](std::span<char> chunk) { return file->read(chunk); };
   };
-  if (!detail::is_compressed(path)) return source(std::make_shared<detail::WatchedFile>(path));
-  std::array<char, 2> begin{};
-  RegularFile(path).read(begin.data(), begin.size(), 0);
-  if (begin[0] == '\x1f') return source(std::make_shared<detail::GzipFile>(path));
-  return source(std::make_shared<detail::ZstdFile>(path));
+  const std::string_view tool = detail::compression_of(path);
+  if (tool == "gzip") return source(std::make_shared<detail::GzipFile>(path));
+  if (tool == "zstd") return source(std::make_shared<detail::ZstdFile>(path));
+  return source(std::make_shared<detail::WatchedFile>(path));
 }
 
 }}  // namespace tessera::v0

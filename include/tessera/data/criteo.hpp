@@ -113,18 +113,47 @@ inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecor
   return nullptr;
 }
 
-/// The tool that undoes the compression whose mark stands at the beginning of a file; empty: none
-/// that is known.
-inline std::string_view compression_of(std::string_view begin) {
-  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {{"\x1f\x8b", "gzip"},
-                                                                      {"\x28\xb5\x2f\xfd", "zstd"},
-                                                                      {"\xfd"
-                                                                       "7zXZ",
-                                                                       "xz"},
-                                                                      {"BZh", "bzip2"},
-                                                                      {"PK\x03\x04", "zip"}};
-  for (const auto& [mark, tool] : kMarks)
-    if (begin.starts_with(mark)) return tool;
+/// What a file is that begins so. `tool` undoes a compression; `format` is another kind of data;
+/// both are empty for text.
+struct FileKind {
+  std::string_view tool, format;
+};
+
+/// Of a file's first bytes, 16 or all.
+inline FileKind file_kind(std::string_view begin) {
+  constexpr std::pair<std::string_view, std::string_view> kTools[] = {
+      {"\x1f\x8b", "gzip"},        {"\x28\xb5\x2f\xfd", "zstd"},
+      {"\xfd\x37zXZ", "xz"},       {"BZh", "bzip2"},
+      {"PK\x03\x04", "zip"},       {"\x04\x22\x4d\x18", "lz4"},
+      {"\x02\x21\x4c\x18", "lz4"}, {"7z\xbc\xaf\x27\x1c", "7z"},
+      {"\x1f\x9d", "compress"},    {"\xff\x06", "snappy"}};
+  constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
+      {"PAR1", "Parquet"},    {"ORC", "ORC"},
+      {"ARROW1", "Arrow"},    {"FEA1", "Feather"},
+      {"\x89HDF", "HDF5"},    {"\x93NUMPY", "NumPy"},
+      {"Obj\x01", "Avro"},    {"SQLite format 3", "SQLite"},
+      {"\x80\x04", "pickle"}, {"\x80\x05", "pickle"}};
+  for (const auto& [mark, tool] : kTools)
+    if (begin.starts_with(mark)) return {tool, {}};
+  // a frame of zstd that its readers pass over
+  if (begin.size() >= 4 && (begin[0] & 0xf0) == 0x50 && begin.substr(1, 3) == "\x2a\x4d\x18")
+    return {"zstd", {}};
+  // a column may have the name of a format; text has no such bytes
+  const bool is_text = std::none_of(begin.begin(), begin.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 && c != '\t' && c != '\n' && c != '\r';
+  });
+  for (const auto& [mark, format] : kFormats)
+    if (begin.starts_with(mark) && (!is_text || (mark[0] & 0x80) != 0)) return {{}, format};
+  return {};
+}
+
+/// What to do about a file of another kind than text; empty: it is text.
+inline std::string not_text(FileKind kind) {
+  if (!kind.tool.empty())
+    return fmt::format("the file looks compressed ({}); decompress it first", kind.tool);
+  if (!kind.format.empty())
+    return fmt::format("this is a {} file; write it as CSV or TSV text first", kind.format);
   return {};
 }
 
@@ -282,13 +311,24 @@ class CriteoReader {
   std::string describe(const Line& line, int field, const char* fault) const {
     const std::string_view text(line.begin, static_cast<std::size_t>(line.end - line.begin));
     const std::string place = fmt::format("file '{}', line {}", name_, line_);
-    if (const std::string_view tool = detail::compression_of(text); line_ == 1 && !tool.empty())
-      return fmt::format("{}: the file looks compressed ({}); decompress it first", place, tool);
+    if (const std::string other = detail::not_text(detail::file_kind(text.substr(0, 16)));
+        line_ == 1 && !other.empty())
+      return fmt::format("{}: {}", place, other);
+    const std::size_t mac = text.find('\r');
+    if (line_ == 1 && mac != std::string_view::npos)
+      return fmt::format(
+          "{}: lines end in CR alone, as on old Macs; convert them, as by tr "
+          "'\\r' '\\n'",
+          place);
     if (field == 0) return fmt::format("{}: {}", place, fault);
-    const char* const advice = line_ == 1 && field == 1 && detail::looks_like_header(text)
-                                   ? "; if it is a header, remove it"
-                                   : "";
     const std::string count = detail::wrong_field_count(text);
+    const bool header = detail::looks_like_header(text);
+    const char* const advice =
+        line_ != 1 ? ""
+        : !count.empty() && (header || text.find(',') != std::string_view::npos)
+            ? "; a CSV or TSV file needs a schema that says what its columns mean: --schema FILE"
+        : field == 1 && header ? "; if it is a header, remove it"
+                               : "";
     return count.empty() ? fmt::format("{}, field {}: {}{}", place, field, fault, advice)
                          : fmt::format("{}: {}{}", place, count, advice);
   }

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/data/yaml.hpp>
 #include <tessera/io/mapped_file.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <array>
@@ -167,7 +168,7 @@ class FeatureSpecParser {
                          Args&&... args) const {
     throw DataError(fmt::format("file '{}', line {}: {}", spec_.name,
                                 std::max<std::int64_t>(node.line, 1),
-                                fmt::format(text, std::forward<Args>(args)...)));
+                                printable(fmt::format(text, std::forward<Args>(args)...), 1000)));
   }
 
   const YamlNode& of_kind(const YamlNode& node, YamlNode::Kind kind, std::string_view what,

@@ -9,6 +9,7 @@
 #include <tessera/data/external_sort.hpp>
 #include <tessera/data/histories.hpp>
 #include <tessera/io/temporary_file.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +32,11 @@ namespace tessera { inline namespace v0 {
 struct HistoryReaderOptions {
   /// names of columns; `label` may be empty: then all labels are 1
   std::string user = "user", item = "item", time = "timestamp", label = {};
-  char separator = 0;  ///< 0: a tab where the first line holds one, else a comma
+  std::string separator = {};  ///< empty: a tab where the first line holds one, else a comma
+  char quote = '"';            ///< see CsvReaderOptions
+  std::vector<std::string> columns = {}, empty_words = {};
+  /// what stands before and after the names of the four columns' options in messages
+  std::string before_option = "HistoryReaderOptions::", after_option = {};
   BadLines bad_lines = BadLines::fatal;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< for events; more of them go to a file
   std::filesystem::path temporary_folder = {};        ///< of that file; empty: the system's
@@ -133,7 +138,7 @@ class HistoryReader {
   };
 
   /// The separator, and a source that begins anew.
-  static std::pair<char, ByteSource> look_at_first_line(ByteSource source) {
+  static std::pair<std::string, ByteSource> look_at_first_line(ByteSource source) {
     std::string begin(std::size_t{1} << 16, '\0');
     std::size_t bytes = 0;
     while (bytes < begin.size() &&
@@ -144,7 +149,7 @@ class HistoryReader {
     }
     begin.resize(bytes);
     const std::string_view line = std::string_view(begin).substr(0, begin.find('\n'));
-    const char separator = line.find('\t') == std::string_view::npos ? ',' : '\t';
+    const std::string separator = line.find('\t') == std::string_view::npos ? "," : "\t";
     return {separator, [source = std::move(source), begin = std::move(begin),
                         at = std::size_t{0}](std::span<char> chunk) mutable {
               if (at == begin.size()) return source(chunk);
@@ -156,22 +161,28 @@ class HistoryReader {
 
   void read(ByteSource source, Sort& sort) {
     auto [separator, whole] = look_at_first_line(std::move(source));
-    if (options_.separator != 0) separator = options_.separator;
-    CsvReader csv(std::move(whole), name_, {.separator = separator});
-    const std::span<const std::string_view> header = csv.next();
-    require<DataError>(!header.empty(), "file '{}' is empty; it needs a line of column names",
-                       name_);
-    const std::string where = fmt::format("file '{}', line {}", name_, csv.line());
-    const auto place = [&](const std::string& column) {
-      return column_place(header, column, where, "HistoryReaderOptions");
+    if (!options_.separator.empty()) separator = options_.separator;
+    CsvReader csv(std::move(whole), name_,
+                  {.separator = separator,
+                   .quote = options_.quote,
+                   .columns = options_.columns,
+                   .empty_words = options_.empty_words});
+    const std::span<const std::string_view> header = csv.header();
+    const std::string where = options_.columns.empty()
+                                  ? fmt::format("file '{}', line {}", name_, csv.line())
+                                  : fmt::format("file '{}', the columns given for it", name_);
+    const auto place = [&](const std::string& column, std::string_view option) {
+      return column_place(
+          header, column, where,
+          fmt::format("{}{}{}", options_.before_option, option, options_.after_option));
     };
-    const Columns columns{header.size(), place(options_.user), place(options_.item),
-                          place(options_.time),
-                          options_.label.empty() ? Columns::none : place(options_.label)};
+    const Columns columns{header.size(), place(options_.user, "user"), place(options_.item, "item"),
+                          place(options_.time, "time"),
+                          options_.label.empty() ? Columns::none : place(options_.label, "label")};
     Keys users, items;
     for (auto fields = csv.next(); !fields.empty(); fields = csv.next()) {
       Record record{};
-      const std::string fault = parse(fields, columns, users, items, record);
+      const std::string fault = parse(csv, fields, columns, users, items, record);
       if (fault.empty()) {
         sort.add(record);
         continue;
@@ -191,15 +202,13 @@ class HistoryReader {
   }
 
   /// Fills the record; returns what is wrong, or "".
-  std::string parse(std::span<const std::string_view> fields, const Columns& columns, Keys& users,
-                    Keys& items, Record& record) const {
-    if (fields.size() != columns.fields)
-      return fmt::format(": the record has {} fields, the header has {}", fields.size(),
-                         columns.fields);
+  std::string parse(const CsvReader& csv, std::span<const std::string_view> fields,
+                    const Columns& columns, Keys& users, Keys& items, Record& record) const {
+    if (fields.size() != columns.fields) return ": " + csv.wrong_field_count();
     const std::string_view user = fields[columns.user], item = fields[columns.item],
                            time = fields[columns.time];
     const auto bad = [](const std::string& column, std::string_view field, const char* what) {
-      return fmt::format(", column '{}': '{}' {}", column, field.substr(0, 80), what);
+      return fmt::format(", column {}: {} {}", detail::quoted(column), detail::quoted(field), what);
     };
     if (user.empty()) return bad(options_.user, user, "is empty; every event has a user");
     if (item.empty()) return bad(options_.item, item, "is empty; every event has an item");
@@ -207,9 +216,11 @@ class HistoryReader {
       return bad(options_.time, time,
                  "is no whole number of 64 bits, as of seconds since a fixed time");
     record.label = 1;
-    if (columns.label != Columns::none &&
-        !detail::parse_number(fields[columns.label], record.label))
-      return bad(options_.label, fields[columns.label], "is not a finite number");
+    if (double label = 1; columns.label != Columns::none) {
+      if (const char* const fault = detail::parse_float_range(fields[columns.label], label))
+        return bad(options_.label, fields[columns.label], fault);
+      record.label = static_cast<float>(label);
+    }
     record.user = users.number(user);
     record.item = static_cast<std::int32_t>(items.number(item));
     return {};
@@ -221,7 +232,7 @@ class HistoryReader {
     if (point != std::string_view::npos && point > 0 && point + 1 < field.size() &&
         field.find_first_not_of('0', point + 1) == std::string_view::npos)
       field = field.substr(0, point);
-    return detail::parse_number(field, time);
+    return parse_number(field, time) == NumberText::number;
   }
 
   /// Sorts the keys of items and keeps, for collect, the new number of each old one.

@@ -4,12 +4,13 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/table_spec.hpp>
+#include <tessera/data/csv_reader.hpp>
 #include <tessera/data/yaml.hpp>
 #include <tessera/io/mapped_file.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -66,9 +67,11 @@ struct Schema {
   std::string label;
   std::vector<NumericColumn> numeric;
   std::vector<CategoricalColumn> categorical;
-  std::vector<TableColumns> tables;  ///< in the order of the columns that first name them
-  std::vector<std::string> columns;  ///< of files that have no header; empty: they have one
-  char separator = 0;                ///< between fields; 0: what the file's name says
+  std::vector<TableColumns> tables;      ///< in the order of the columns that first name them
+  std::vector<std::string> columns;      ///< of files that have no header; empty: they have one
+  std::string separator;                 ///< between fields; empty: what the file's name says
+  char quote = '"';                      ///< around fields; 0: none
+  std::vector<std::string> empty_words;  ///< fields that count as empty
 };
 
 namespace detail {
@@ -81,7 +84,8 @@ class SchemaParser {
 
   Schema parse() {
     const YamlNode& root = yaml_.root();
-    check_keys(root, "a schema", {"label", "numeric", "categorical", "columns", "separator"});
+    check_keys(root, "a schema",
+               {"label", "numeric", "categorical", "columns", "separator", "quote", "empty_words"});
     schema_.label = name(member(root, "label", "the column of labels, as in 'label: clicked'"));
     names_.insert(schema_.label);
     if (const YamlNode* numeric = yaml_.find(root, "numeric"))
@@ -93,8 +97,10 @@ class SchemaParser {
       fail(categorical, "there must be at least one categorical column");
     for (const std::size_t item : categorical.items) add_categorical(yaml_[item]);
     if (const YamlNode* columns = yaml_.find(root, "columns")) add_columns(*columns);
-    if (const YamlNode* separator = yaml_.find(root, "separator"))
-      schema_.separator = separator->text == "tab" ? '\t' : character(*separator, "separator");
+    if (const YamlNode* words = yaml_.find(root, "empty_words"))
+      for (const std::size_t item : list(*words, "empty_words").items)
+        schema_.empty_words.push_back(scalar(yaml_[item], "a word for an empty field"));
+    read_format(root);
     return std::move(schema_);
   }
 
@@ -102,9 +108,10 @@ class SchemaParser {
   template <class... Args>
   [[noreturn]] void fail(const YamlNode& node, fmt::format_string<Args...> text,
                          Args&&... args) const {
-    throw DataError(fmt::format(
-        "file '{}', line {}, column {}: {}", schema_.name, std::max<std::int64_t>(node.line, 1),
-        std::max<std::int64_t>(node.column, 1), fmt::format(text, std::forward<Args>(args)...)));
+    throw DataError(fmt::format("file '{}', line {}, column {}: {}", schema_.name,
+                                std::max<std::int64_t>(node.line, 1),
+                                std::max<std::int64_t>(node.column, 1),
+                                printable(fmt::format(text, std::forward<Args>(args)...), 1000)));
   }
 
   void check_keys(const YamlNode& node, std::string_view what,
@@ -116,7 +123,7 @@ class SchemaParser {
       fail(node, "{} must be a mapping with keys of {}", what, all);
     for (const auto& [key, value] : node.pairs)
       if (std::find(known.begin(), known.end(), key) == known.end())
-        fail(yaml_[value], "{} has no key '{}'; known are {}", what, key, all);
+        fail(yaml_[value], "{} has no key {}; known are {}", what, detail::quoted(key), all);
   }
   const YamlNode& member(const YamlNode& node, std::string_view key, std::string_view what) const {
     const YamlNode* found = yaml_.find(node, key);
@@ -134,6 +141,24 @@ class SchemaParser {
     return node.text;
   }
   const std::string& name(const YamlNode& node) const { return scalar(node, "a column's name"); }
+
+  void read_format(const YamlNode& root) {
+    if (const YamlNode* given = yaml_.find(root, "separator")) {
+      schema_.separator = separator_named(scalar(*given, "separator"));
+      if (schema_.separator.empty())
+        fail(*given,
+             "separator {} must be tab, blanks, or 1 to 8 bytes, no quote and no end of a line",
+             detail::quoted(given->text));
+    }
+    if (const YamlNode* given = yaml_.find(root, "quote")) try {
+        schema_.quote = quote_named(scalar(*given, "quote"));
+      } catch (const InvalidArgument& error) {
+        fail(*given, "{}", error.what());
+      }
+    if (const YamlNode* given = yaml_.find(root, "separator");
+        given != nullptr && schema_.separator.find(schema_.quote) != std::string::npos)
+      fail(*given, "separator and quote are the same");
+  }
 
   char character(const YamlNode& node, std::string_view what) const {
     const std::string& text = scalar(node, what);
@@ -181,9 +206,9 @@ class SchemaParser {
       if (const YamlNode* given = yaml_.find(node, "empty")) {
         const std::string& text = scalar(*given, "empty");
         float x = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-        if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(x))
-          fail(*given, "column '{}': empty '{}' must be a finite number", column.name, text);
+        if (parse_number(text, x) != NumberText::number)
+          fail(*given, "column '{}': empty {} must be a finite number, at most 3.4e38", column.name,
+               detail::quoted(text));
         column.empty = x;
       }
     }
@@ -219,6 +244,12 @@ class SchemaParser {
         if (!pooling || *pooling == Pooling::none)
           fail(*given, "column '{}': pooling '{}' must be sum, mean, sqrtn or max", column.name,
                text);
+        if (column.list == 0)
+          fail(
+              *given,
+              "column '{}': pooling is for lists; say what separates the entries of a field, as in "
+              "'list: \"|\"', or remove it",
+              column.name);
         column.pooling = *pooling;
       }
     }

@@ -8,6 +8,7 @@
 #include <tessera/data/compressed_file.hpp>
 #include <tessera/data/csv_reader.hpp>
 #include <tessera/data/schema.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -30,8 +31,10 @@ struct TabularBlock {
   static constexpr std::uint64_t kMissing = 0;  ///< key of an empty field that is no list
 
   std::int64_t size = 0;
-  std::vector<float> labels;        ///< [size]
-  std::vector<float> numbers;       ///< [size, numeric columns]; NaN for an empty field
+  std::vector<float> labels;  ///< [size]
+  /// [size, numeric columns], as they stand in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
+  /// less than floats of their size do.
+  std::vector<double> numbers;
   std::vector<std::uint64_t> keys;  ///< sample by sample, column by column
   /// [size, categorical columns]: where the keys of a column end; empty: one key per column
   std::vector<std::size_t> ends;
@@ -52,7 +55,7 @@ inline std::uint64_t checksum(const TabularBlock& block, std::uint64_t before = 
   constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15u;
   std::uint64_t sum = mix64(before ^ static_cast<std::uint64_t>(block.size));
   for (const float x : block.labels) sum = sum * kFactor + std::bit_cast<std::uint32_t>(x);
-  for (const float x : block.numbers) sum = sum * kFactor + std::bit_cast<std::uint32_t>(x);
+  for (const double x : block.numbers) sum = sum * kFactor + std::bit_cast<std::uint64_t>(x);
   for (const std::uint64_t key : block.keys) sum = (sum ^ key) * kFactor;
   for (const std::size_t end : block.ends) sum = sum * kFactor + end;
   return mix64(sum);
@@ -82,10 +85,18 @@ struct ColumnPlaces {
 
 /// What separates the fields of a file: the schema's separator, or a tab for names that end in .tsv
 /// (or .tsv.gz, .tsv.zst), else a comma.
-inline char separator_of(const Schema& schema, std::filesystem::path path) {
-  if (schema.separator != 0) return schema.separator;
+inline std::string separator_of(const Schema& schema, std::filesystem::path path) {
+  if (!schema.separator.empty()) return schema.separator;
   if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
-  return path.extension() == ".tsv" ? '\t' : ',';
+  return path.extension() == ".tsv" ? "\t" : ",";
+}
+
+/// How samples are read that a schema describes.
+inline CsvReaderOptions csv_options(const Schema& schema, std::string separator) {
+  return {.separator = std::move(separator),
+          .quote = schema.quote,
+          .columns = schema.columns,
+          .empty_words = schema.empty_words};
 }
 
 /// Reads samples from text, as a schema describes them. A record with a wrong number of fields, a
@@ -94,11 +105,11 @@ inline char separator_of(const Schema& schema, std::filesystem::path path) {
 class TabularReader {
  public:
   /// Begins with the header, where the schema lists no columns.
-  TabularReader(ByteSource source, std::string name, const Schema& schema, char separator,
+  TabularReader(ByteSource source, std::string name, const Schema& schema, std::string separator,
                 BadLines bad_lines = BadLines::fatal)
       : schema_(&schema),
         bad_lines_(bad_lines),
-        csv_(std::move(source), std::move(name), {.separator = separator}),
+        csv_(std::move(source), std::move(name), csv_options(schema, std::move(separator))),
         places_(places(schema, csv_)) {
     choose_lists();
   }
@@ -108,11 +119,12 @@ class TabularReader {
       : TabularReader(open_bytes(path), path.string(), schema, separator_of(schema, path),
                       bad_lines) {}
   /// From a record on whose line is `line`.
-  TabularReader(ByteSource source, std::string name, const Schema& schema, char separator,
+  TabularReader(ByteSource source, std::string name, const Schema& schema, std::string separator,
                 BadLines bad_lines, ColumnPlaces places, std::int64_t line)
       : schema_(&schema),
         bad_lines_(bad_lines),
-        csv_(std::move(source), std::move(name), {.separator = separator, .first_line = line}),
+        csv_(std::move(source), std::move(name),
+             from_line(csv_options(schema, std::move(separator)), places, line)),
         places_(std::move(places)) {
     choose_lists();
   }
@@ -150,15 +162,17 @@ class TabularReader {
   const std::string& first_bad_line() const { return first_skipped_; }
 
  private:
+  static CsvReaderOptions from_line(CsvReaderOptions csv, const ColumnPlaces& places,
+                                    std::int64_t line) {
+    csv.first_line = line;
+    csv.fields = places.fields;
+    return csv;
+  }
   static ColumnPlaces places(const Schema& schema, CsvReader& csv) {
-    if (!schema.columns.empty()) {
-      const std::vector<std::string_view> names(schema.columns.begin(), schema.columns.end());
-      return {schema, names, fmt::format("file '{}'", schema.name)};
-    }
-    const std::span<const std::string_view> header = csv.next();
-    require<DataError>(!header.empty(), "file '{}' is empty; it needs a line of column names",
-                       csv.name());
-    return {schema, header, fmt::format("file '{}', line {}", csv.name(), csv.line())};
+    const std::span<const std::string_view> header = csv.header();
+    return {schema, header,
+            schema.columns.empty() ? fmt::format("file '{}', line {}", csv.name(), csv.line())
+                                   : fmt::format("file '{}'", schema.name)};
   }
   void choose_lists() {
     lists_ = std::any_of(schema_->categorical.begin(), schema_->categorical.end(),
@@ -166,31 +180,28 @@ class TabularReader {
   }
 
   bool bad(const std::string& column, std::string_view field, std::string_view what) {
-    fault_ = fmt::format(", column '{}': '{}' {}", column, field.substr(0, 80), what);
+    fault_ = fmt::format(", column {}: {} {}", detail::quoted(column), detail::quoted(field), what);
     return false;
   }
 
   bool add(std::span<const std::string_view> fields, TabularBlock& block) {
     if (fields.size() != places_.fields) {
-      fault_ = fmt::format(": the record has {} fields, the header has {}", fields.size(),
-                           places_.fields);
+      fault_ = ": " + csv_.wrong_field_count();
       return false;
     }
-    float x = 0;
-    const std::string_view label = fields[places_.label];
-    if (!detail::parse_number(label, x) || x < 0 || x > 1)
-      return bad(schema_->label, label, "is no label: a number from 0 to 1");
-    block.labels.push_back(x);
+    float label = 0;
+    const std::string_view text = fields[places_.label];
+    if (parse_number(text, label) != NumberText::number || !(label >= 0 && label <= 1))
+      return bad(schema_->label, text, "is no label: a number from 0 to 1");
+    block.labels.push_back(label);
     for (std::size_t c = 0; c < places_.numeric.size(); ++c) {
+      const NumericColumn& column = schema_->numeric[c];
       const std::string_view field = fields[places_.numeric[c]];
-      if (field.empty()) {
-        block.numbers.push_back(
-            schema_->numeric[c].empty.value_or(std::numeric_limits<float>::quiet_NaN()));
-        continue;
-      }
-      if (!detail::parse_number(field, x))
-        return bad(schema_->numeric[c].name, field, "is not a finite number; mend or empty it");
-      block.numbers.push_back(schema_->numeric[c].log1p ? std::log1p(std::max(x, 0.0f)) : x);
+      double x = std::numeric_limits<double>::quiet_NaN();
+      if (!field.empty())
+        if (const char* const fault = detail::parse_float_range(field, x); fault != nullptr)
+          return bad(column.name, field, fault);
+      block.numbers.push_back(x);
     }
     for (std::size_t c = 0; c < places_.categorical.size(); ++c) {
       add_keys(fields[places_.categorical[c]], schema_->categorical[c].list, block.keys);
@@ -234,7 +245,8 @@ void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& ba
     const std::size_t numbers = block->numbers.size() / static_cast<std::size_t>(block->size);
     batch.labels.push_back(block->labels[s]);
     const auto first = block->numbers.begin() + static_cast<std::ptrdiff_t>(s * numbers);
-    batch.dense.insert(batch.dense.end(), first, first + static_cast<std::ptrdiff_t>(numbers));
+    for (std::size_t c = 0; c < numbers; ++c)
+      batch.dense.push_back(static_cast<float>(first[static_cast<std::ptrdiff_t>(c)]));
     batch.dense_columns = static_cast<std::int64_t>(numbers);
     lists = !block->ends.empty();
   }

@@ -39,7 +39,7 @@ class TabularBlocks {
         schema_(&schema),
         bad_lines_are_(bad_lines),
         block_(block),
-        compressed_(detail::is_compressed(path_)) {
+        compressed_(!detail::compression_of(path_).empty()) {
     TabularReader reader(path_, schema, bad_lines);
     TabularBlock read;
     while (const std::int64_t count = reader.read(block, read)) {

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/data/schema.hpp>
+#include <tessera/data/standardized.hpp>
 #include <tessera/data/tabular.hpp>
 #include <tessera/data/value_map.hpp>
 
@@ -21,6 +22,12 @@
 namespace tessera { inline namespace v0 {
 
 namespace detail {
+
+/// What a number counts as before it is standardized; NaN: an empty field that counts as nothing.
+inline double moved(const NumericColumn& column, double x) {
+  if (std::isnan(x)) return column.empty ? double{*column.empty} : x;
+  return column.log1p ? std::log1p(std::max(x, 0.0)) : x;
+}
 
 /// Calls visit(column, key) for each key of a block.
 template <class Block, class Visit>
@@ -43,16 +50,20 @@ class TabularStatistics {
       : schema_(std::move(schema)),
         counts_(schema_.tables.size()),
         order_(schema_.tables.size()),
-        sums_(schema_.numeric.size()) {}
+        moments_(schema_.numeric.size()) {}
 
   void add(const TabularBlock& block) {
     for (std::size_t i = 0; i < block.numbers.size(); ++i) {
-      const double x = block.numbers[i];
+      double x = detail::moved(schema_.numeric[i % moments_.size()], block.numbers[i]);
       if (std::isnan(x)) continue;
-      Sums& sums = sums_[i % sums_.size()];
-      sums.count += 1;
-      sums.x += x;
-      sums.squares += x * x;
+      // Welford's way, from the first number on: squares of dates and of seconds since 1970 would
+      // cancel
+      Moments& moments = moments_[i % moments_.size()];
+      if (moments.count == 0) moments.first = x;
+      x -= moments.first;
+      const double apart = x - moments.mean;
+      moments.mean += apart / ++moments.count;
+      moments.squares += apart * (x - moments.mean);
     }
     detail::for_each_key(block, schema_.categorical.size(), [&](std::size_t c, std::uint64_t key) {
       const std::size_t t = schema_.categorical[c].table;
@@ -73,20 +84,20 @@ class TabularStatistics {
   }
   /// Of the numbers that are there; {0, 0}: there are none.
   std::pair<double, double> mean_and_deviation(std::size_t column) const {
-    const Sums& sums = sums_[column];
-    if (sums.count == 0) return {0.0, 0.0};
-    const double mean = sums.x / sums.count;
-    return {mean, std::sqrt(std::max(sums.squares / sums.count - mean * mean, 0.0))};
+    const Moments& moments = moments_[column];
+    if (moments.count == 0) return {0.0, 0.0};
+    return {moments.first + moments.mean, std::sqrt(moments.squares / moments.count)};
   }
 
  private:
-  struct Sums {
-    double count = 0, x = 0, squares = 0;
+  struct Moments {
+    double count = 0, first = 0;
+    double mean = 0, squares = 0;  ///< of differences from the first, of those from their mean
   };
   Schema schema_;
   std::vector<detail::ValueMap<std::uint64_t>> counts_;  // by table
   std::vector<std::vector<std::uint64_t>> order_;
-  std::vector<Sums> sums_;
+  std::vector<Moments> moments_;
 };
 
 struct TabularEncoderOptions {
@@ -111,8 +122,8 @@ class TabularEncoder {
             "TabularEncoder: max_rows ({}) must be 3 .. {}", options.max_rows, kMost);
     for (std::size_t t = 0; t < schema_.tables.size(); ++t) {
       const TableColumns& table = schema_.tables[t];
-      require(table.rows <= kMost, "TabularEncoder: table '{}': {} rows are more than {}",
-              table.name, table.rows, kMost);
+      require(table.rows <= kMost, "table '{}' of '{}': {} rows are more than {}", table.name,
+              schema_.name, table.rows, kMost);
       rows_.push_back(table.rows);
       if (table.rows_by != RowsBy::appearance) continue;
       const std::vector<std::uint64_t> keys =
@@ -128,10 +139,10 @@ class TabularEncoder {
     for (std::size_t c = 0; c < schema_.numeric.size(); ++c) {
       const auto [mean, deviation] = statistics.mean_and_deviation(c);
       const bool standardize = schema_.numeric[c].standardize;
-      shift_.push_back(standardize ? static_cast<float>(mean) : 0.0f);
-      // a constant column becomes 0
-      scale_.push_back(standardize && deviation > 1e-6 ? static_cast<float>(1.0 / deviation)
-                                                       : 1.0f);
+      shift_.push_back(standardize ? mean : 0.0);
+      // a constant column becomes 0; what differs in a double's last digit only is one
+      const bool varies = deviation > std::abs(mean) * std::numeric_limits<double>::epsilon();
+      scale_.push_back(standardize && varies ? 1.0 / deviation : 1.0);
     }
   }
 
@@ -142,7 +153,7 @@ class TabularEncoder {
   /// Transforms a block in place; an id may be -1 where the schema says `unknown: bad_id`. Throws
   /// DataError for an unknown text where it says `unknown: error`; `where` names the block there.
   void encode(TabularBlock& block, std::string_view where = "a block") const {
-    encode_numbers(block);
+    encode_numbers(block, where);
     std::size_t visited = 0;
     detail::for_each_key(block, schema_.categorical.size(), [&](std::size_t c, std::uint64_t& key) {
       const std::int64_t id = row(schema_.categorical[c].table, key);
@@ -168,15 +179,23 @@ class TabularEncoder {
   /// Of the hash of a table's keys: row 1 + scale_hash(mix64(seed ^ key), rows - 1).
   std::uint64_t hash_seed(std::size_t table) const { return random_word(seed_, table); }
   /// What is subtracted from the numbers of a column, after log1p, and by what they are multiplied.
-  std::pair<float, float> shift_and_scale(std::size_t column) const {
+  std::pair<double, double> shift_and_scale(std::size_t column) const {
     return {shift_[column], scale_[column]};
   }
-  /// Transforms the numbers alone: ids stay keys.
-  void encode_numbers(TabularBlock& block) const {
+  /// Transforms the numbers alone: ids stay keys. Throws DataError for one that is too large for a
+  /// float then.
+  void encode_numbers(TabularBlock& block, std::string_view where = "a block") const {
     for (std::size_t i = 0; i < block.numbers.size(); ++i) {
-      float& x = block.numbers[i];
+      double& x = block.numbers[i];
       const std::size_t c = i % shift_.size();
-      x = std::isnan(x) ? 0.0f : (x - shift_[c]) * scale_[c];
+      if (!detail::needs_double(shift_[c], scale_[c])) x = static_cast<float>(x);
+      const double counts_as = detail::moved(schema_.numeric[c], x),
+                   number = std::isnan(counts_as) ? 0.0 : (counts_as - shift_[c]) * scale_[c];
+      require<DataError>(std::abs(number) <= std::numeric_limits<float>::max(),
+                         "{}, sample {}, column '{}': {:.6g} is too far from the training data's "
+                         "numbers: standardized it is {:.3g}, which is too large for a float",
+                         where, i / shift_.size(), schema_.numeric[c].name, x, number);
+      x = number;
     }
   }
 
@@ -207,7 +226,7 @@ class TabularEncoder {
   std::uint64_t seed_;
   std::vector<detail::ValueMap<std::uint64_t>> rows_by_key_;
   std::vector<std::int64_t> rows_;
-  std::vector<float> shift_, scale_;
+  std::vector<double> shift_, scale_;
 };
 
 }}  // namespace tessera::v0

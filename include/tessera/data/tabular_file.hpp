@@ -134,7 +134,7 @@ class TabularFile {
         if (is_training) cut(block, train_ - blocks_->first_sample(numbers[i]));
         const std::string where =
             fmt::format("file '{}', after line {}", path_.string(), blocks_->line(numbers[i]));
-        options_.keys ? encoder_->encode_numbers(block) : encoder_->encode(block, where);
+        options_.keys ? encoder_->encode_numbers(block, where) : encoder_->encode(block, where);
       }
     };
     std::vector<std::future<void>> helpers;

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/text.hpp>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -48,6 +50,12 @@ class YamlDocument {
   YamlDocument(std::string_view text, std::string name) : name_(std::move(name)) {
     require<DataError>(text.size() <= kMaxBytes, "file '{}': {} bytes; a YAML file has at most {}",
                        name_, text.size(), kMaxBytes);
+    // names go on to files that must be UTF-8: of models, of tensors, of requests
+    const std::string_view good = text.substr(0, utf8_end(text));
+    require<DataError>(
+        good.size() == text.size(),
+        "file '{}', line {}: the text is not UTF-8; convert it, as by 'iconv -t UTF-8'", name_,
+        1 + std::count(good.begin(), good.end(), '\n'));
     Builder builder(*this);
     std::istringstream in{std::string(text)};
     try {
@@ -78,7 +86,7 @@ class YamlDocument {
     // yaml-cpp counts from 0, and marks with -1 what has no place
     throw DataError(fmt::format("file '{}', line {}, column {}: {}", name_,
                                 mark.line < 0 ? 1 : mark.line + 1,
-                                mark.column < 0 ? 1 : mark.column + 1, what));
+                                mark.column < 0 ? 1 : mark.column + 1, printable(what, 1000)));
   }
 
   /// Makes nodes of the parser's events, the root first.

@@ -6,6 +6,7 @@
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/table_spec.hpp>
+#include <tessera/data/standardized.hpp>
 #include <tessera/io/json_reader.hpp>
 #include <tessera/io/safetensors_header.hpp>
 
@@ -35,15 +36,18 @@ enum class CategoryKey : std::uint8_t { hex, text, integer };
 /// run's Vocabulary, or the key itself.
 enum class KeyRows : std::uint8_t { list, hash, vocabulary, key };
 
-/// A numeric column: (transform(x) - shift) * scale, in float.
+/// A numeric column: (transform(x) - shift) * scale, in double, of `log` in float.
 struct NumberInput {
   std::string name;
   NumberTransform transform = NumberTransform::none;
-  float shift = 0, scale = 1;
+  double shift = 0, scale = 1;
   bool may_be_empty = true;
   /// what an empty field counts as, in place of transform(x); none: 0 at the end
   std::optional<float> empty{};
   bool list = false;  ///< one for each event of a history
+
+  /// Whether its numbers must be doubles, as seconds since 1970.
+  bool needs_double() const { return detail::needs_double(shift, scale); }
 };
 
 /// A table, and how the fields of columns that read it become rows.
@@ -272,9 +276,9 @@ class ModelDescriptionParser {
       } else if (key == "transform") {
         input.transform = one_of<NumberTransform>(kNumberTransforms);
       } else if (key == "shift") {
-        input.shift = real();
+        input.shift = json_.real();
       } else if (key == "scale") {
-        input.scale = real();
+        input.scale = json_.real();
       } else if (key == "empty") {
         if (json_.next() == '"') {
           json_.check(json_.string() == "refused", at, "empty must be null, a number or 'refused'");

@@ -32,12 +32,36 @@ struct CategoryValues {
   bool given = false;
 };
 
+/// The numbers of a column: floats, or doubles, which seconds since 1970 need. A view.
+class NumberValues {
+ public:
+  NumberValues() = default;
+  NumberValues(std::span<const float> values) : floats_(values) {}
+  NumberValues(std::span<const double> values) : doubles_(values) {}
+  template <class T>
+  NumberValues(const std::vector<T>& values) : NumberValues(std::span<const T>(values)) {}
+
+  std::size_t size() const { return floats_.size() + doubles_.size(); }
+  bool empty() const { return size() == 0; }
+  double operator[](std::size_t i) const {
+    return doubles_.empty() ? double{floats_[i]} : doubles_[i];
+  }
+  NumberValues first(std::size_t count) const {
+    return doubles_.empty() ? NumberValues(floats_.first(count))
+                            : NumberValues(doubles_.first(count));
+  }
+
+ private:
+  std::span<const float> floats_{};
+  std::span<const double> doubles_{};
+};
+
 /// Samples as a client has them: views, by column, in the order of ModelDescription::numeric and
 /// features. A number that is not there is NaN.
 struct ModelColumns {
   std::int64_t samples = 0;
   /// [samples] each, of a history's column one for each of its events; empty: not given
-  std::vector<std::span<const float>> numbers{};
+  std::vector<NumberValues> numbers{};
   std::vector<CategoryValues> categories{};
   std::span<const std::int64_t> number_lengths{};  ///< [samples], of a history's column of numbers
 };
@@ -103,11 +127,12 @@ class ModelInputs {
     to.feature_given.assign(model_.features.size(), 0);
     if (model_.numeric.empty()) std::fill(to.numbers.begin(), to.numbers.end(), 1.0f);
     for (std::size_t c = 0; c < model_.numeric.size(); ++c) {
-      const std::span<const float> values = columns.numbers[c];
+      const NumberValues& values = columns.numbers[c];
       if (model_.numeric[c].list || (values.empty() && (n == 0 || partly))) continue;
       to.number_given[c] = 1;
-      require(std::ssize(values) == n, "column '{}': {} numbers for {} samples; give one for each",
-              model_.numeric[c].name, values.size(), n);
+      require(values.size() == static_cast<std::size_t>(n),
+              "column '{}': {} numbers for {} samples; give one for each", model_.numeric[c].name,
+              values.size(), n);
       for (std::size_t s = 0; s < values.size(); ++s)
         to.numbers[s * numbers() + c] = number(model_.numeric[c], values[s], s);
     }
@@ -190,33 +215,45 @@ class ModelInputs {
       rows_[table].add(static_cast<std::uint64_t>(key), static_cast<std::uint32_t>(row));
   }
 
-  static float number(const NumberInput& input, float x, std::size_t sample) {
+  static float number(const NumberInput& input, double x, std::size_t sample) {
+    // Criteo's in float, as CriteoEncoder: the same bits
+    const bool in_float = input.transform == NumberTransform::log;
+    const auto scaled = [&](double moved) {
+      return in_float ? (static_cast<float>(moved) - static_cast<float>(input.shift)) *
+                            static_cast<float>(input.scale)
+                      : static_cast<float>((moved - input.shift) * input.scale);
+    };
     if (std::isnan(x)) {
       require(input.may_be_empty, "column '{}', sample {}: NaN, and this column may not be empty",
               input.name, sample);
-      if (!input.empty) return 0.0f;
-      return (*input.empty - input.shift) * input.scale;
+      return input.empty ? scaled(double{*input.empty}) : 0.0f;
     }
     require(std::isfinite(x), "column '{}', sample {}: {} is not finite; an empty field is NaN",
             input.name, sample, x);
-    if (input.transform == NumberTransform::at_least) return x >= input.shift ? 1.0f : 0.0f;
-    if (input.transform == NumberTransform::log1p)
-      x = std::log1p(std::max(x, 0.0f));
-    else if (input.transform == NumberTransform::log)
-      x = std::log(1.0f + std::max(x, 0.0f));
-    return (x - input.shift) * input.scale;
+    if (input.transform == NumberTransform::at_least)
+      return static_cast<float>(x) >= static_cast<float>(input.shift) ? 1.0f : 0.0f;
+    const double given = std::exchange(x, input.needs_double() ? x : double{static_cast<float>(x)});
+    const float number =
+        scaled(in_float ? double{std::log(1.0f + std::max(static_cast<float>(x), 0.0f))}
+               : input.transform == NumberTransform::log1p ? std::log1p(std::max(x, 0.0))
+                                                           : x);
+    require(std::isfinite(number),
+            "column '{}', sample {}: {} is too large: the column's transform makes {} of it",
+            input.name, sample, given, number);
+    return number;
   }
 
   /// The column of numbers that a history's events have.
   void encode_event_numbers(const ModelColumns& columns, EncodedSamples& to, bool partly) const {
     const NumberInput& input = model_.numeric[0];
     const CategoryInput& history = model_.features[0];
-    const std::span<const float> values = columns.numbers[0];
+    const NumberValues& values = columns.numbers[0];
     if (!to.feature_given[0] && values.empty() && (partly || columns.samples == 0)) return;
     to.number_given[0] = 1;
     require(
         std::ranges::equal(columns.number_lengths, columns.categories[0].lengths) &&
-            std::ssize(values) == to.offsets[static_cast<std::size_t>(columns.samples)],
+            static_cast<std::int64_t>(values.size()) ==
+                to.offsets[static_cast<std::size_t>(columns.samples)],
         "column '{}': {} numbers in {} lists; give as many as column '{}' has entries, with the "
         "same lengths",
         input.name, values.size(), columns.number_lengths.size(), history.name);
