@@ -551,6 +551,9 @@ TEST_CASE("tensors without a name, and those of another type than was compared")
   CheckpointContents crafted;
   CHECK_THROWS_WITH_AS(crafted.add("", {4}, std::span(bytes)), "checkpoint: a tensor has no name",
                        InvalidArgument);
+  CHECK_THROWS_WITH_AS(crafted.add("\xb3\xc7", {4}, std::span(bytes)),
+                       "the name of a checkpoint's tensor '\\xb3\\xc7' is not UTF-8; rename it",
+                       InvalidArgument);
   crafted.add("a", {4}, std::span(bytes));
   model.save(folder.path, 1);
   save_checkpoint(model.c, folder.path, crafted, 2);

@@ -273,6 +273,10 @@ TEST_CASE("a writer refuses what makes no file") {
   CHECK_THROWS_WITH_AS(writer.add<float>("a", {6}, values),
                        "safetensors: tensor 'a' was added before", InvalidArgument);
   CHECK_THROWS_AS(writer.add<float>("__metadata__", {6}, values), InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      writer.add<float>("\xb3\xc7", {6}, values),
+      "the name of a safetensors file's tensor '\\xb3\\xc7' is not UTF-8; rename it",
+      InvalidArgument);
   CHECK_THROWS_WITH_AS(writer.add<float>("b", {2, 2}, values),
                        "safetensors: tensor 'b': its shape needs 16 bytes, got 24",
                        InvalidArgument);

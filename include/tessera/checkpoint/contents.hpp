@@ -12,6 +12,7 @@
 #include <tessera/core/row_observer.hpp>
 #include <tessera/io/direct_file.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -310,6 +311,7 @@ class CheckpointContents {
  private:
   int add_tensor(detail::TensorSpec tensor) {
     require(!tensor.name.empty(), "checkpoint: a tensor has no name");
+    detail::check_name("name of a checkpoint's tensor", tensor.name);
     require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before",
             tensor.name);
     tensors_.push_back(std::move(tensor));

@@ -6,6 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/mapped_file.hpp>
 #include <tessera/io/safetensors_header.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -161,6 +162,7 @@ class SafetensorsWriter {
                  std::span<const std::byte> bytes) {
     require(name != "__metadata__",
             "safetensors: '__metadata__' is not a tensor name; use set_metadata");
+    detail::check_name("name of a safetensors file's tensor", name);
     require(names_.emplace(name, 0).second, "safetensors: tensor '{}' was added before", name);
     std::uint64_t size = detail::tensor_type_size(type);
     for (const std::int64_t extent : shape)
