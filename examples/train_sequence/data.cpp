@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -34,6 +35,12 @@ Data::Data(const Options& options) {
                       .item = options.item_column,
                       .time = options.time_column,
                       .label = options.label_column,
+                      .separator = options.format.separator,
+                      .quote = options.format.quote,
+                      .columns = options.format.columns,
+                      .empty_words = options.format.empty_words,
+                      .before_option = "--",
+                      .after_option = "-column",
                       .bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal,
                       .memory_bytes = static_cast<std::size_t>(options.sort_memory_mib) << 20,
                       .temporary_folder = options.temporary_folder});
@@ -67,12 +74,19 @@ void Data::split(const Options& options) {
     return;
   }
   const auto [first, last] = std::ranges::minmax(histories_.events, {}, &HistoryEvent::time);
-  const std::int64_t end = last.time + 1, test = end - options.test_window,
-                     validation = test - options.test_window;
-  require<DataError>(first.time < validation,
+  // times may lie at both ends of 64 bits
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min(),
+                         kMost = std::numeric_limits<std::int64_t>::max();
+  require<DataError>(last.time < kMost,
+                     "data '{}': the time {} is the largest of 64 bits, which "
+                     "no --test-window can end behind; mend it",
+                     description_, last.time);
+  const std::int64_t end = last.time + 1, two_windows = 2 * options.test_window;
+  require<DataError>(end >= kLeast + two_windows && first.time < end - two_windows,
                      "data '{}': times go from {} to {}; no event is before the two windows of {} "
                      "of --test-window",
                      description_, first.time, last.time, options.test_window);
+  const std::int64_t test = end - options.test_window, validation = test - options.test_window;
   train_ = samples(time_window(histories_, first.time, validation, options.max_length));
   validation_ = samples(time_window(histories_, validation, test, options.max_length));
   test_ = samples(time_window(histories_, test, end, options.max_length));

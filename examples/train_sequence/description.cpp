@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/serving/model_description.hpp>
 
 #include <fmt/format.h>
@@ -66,9 +67,9 @@ std::string prediction_header(const Data& data) {
   for (std::int64_t item = 0; data.file() != nullptr && item < data.file()->items(); ++item)
     require<DataError>(
         data.file()->item_key(item).find_first_of("\t\"|\n\r") == std::string::npos,
-        "--predictions: the item '{}' has a tab, a quote, '|' or an end of line in its "
+        "--predictions: the item {} has a tab, a quote, '|' or an end of line in its "
         "name",
-        data.file()->item_key(item));
+        detail::quoted(data.file()->item_key(item)));
   return fmt::format("{}\t{}{}{}\tlabel\tlogit\n", kHistory, data.has_labels() ? kLabels : "",
                      data.has_labels() ? "\t" : "", kCandidate);
 }

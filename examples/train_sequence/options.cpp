@@ -80,8 +80,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Data");
   CLI::Option* const data =
       add("--data", options.data,
-          "CSV or TSV file of events with a header, in any order, also of gzip or zstd: a user, an "
-          "item and a time in each line")
+          "Text file of events in any order, as CSV or TSV with a line of names, also of gzip or "
+          "zstd: a user, an item and a time in each line")
           ->option_text("FILE [made-up histories]");
   add("--user-column", options.user_column, "Name of a column")->needs(data);
   add("--item-column", options.item_column, "Name of a column")->needs(data);
@@ -90,6 +90,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       add("--label-column", options.label_column, "Name of a column of numbers")
           ->option_text("NAME [none: every event is a 1]")
           ->needs(data);
+  for (CLI::Option* option :
+       add_text_format(app, options.format, "a tab where the first line holds one, else a comma"))
+    option->needs(data);
   limit(add("--label-threshold", options.label_threshold, "A label is 1 from this number on"),
         -1e30, 1e30, "X")
       ->needs(label);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/text_format.hpp"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@ namespace sequence {
 struct Options {
   std::string data;  ///< file of events; empty: made-up histories
   std::string user_column = "user", item_column = "item", time_column = "timestamp", label_column;
+  support::TextFormat format;    ///< of the file
   double label_threshold = 0.5;  ///< a label is 1 from here on
   bool skip_bad_lines = false;
   std::int64_t sort_memory_mib = 256;

@@ -211,6 +211,8 @@ TEST_CASE("faults of a file name the line and the column") {
   has(fault("user,item\na,b\n"),
       "line 1: there is no column 'timestamp', which HistoryReaderOptions::time names; there are "
       "'user', 'item'");
+  has(fault("196\t242\t3\t881250949\n"),
+      "there are '196', '242', '3', '881250949'; if this is no line of names, give 'columns'");
   has(fault("user,item\na,b\n", {.before_option = "--", .after_option = "-column"}),
       "there is no column 'timestamp', which --time-column names; there are 'user', 'item'");
   has(fault("user,user,item,timestamp\na,b,c,1\n"), "two columns are named 'user'; rename one");
@@ -232,7 +234,8 @@ TEST_CASE("faults of a file name the line and the column") {
   CHECK(fault("user;item;timestamp\na;b;1\n", {.separator = ";"}).empty());
   has(fault("1::28::1::978300761\n"),
       "there is one column, '1::28::1::978300761'; if something else separates the fields, give "
-      "the separator; if this is no line of names, give the columns");
+      "'separator' (an option: --separator); if this is no line of names, give 'columns' "
+      "(--columns)");
   has(fault("user,item,timestamp\na,b,\xff\x1b\n"), "column 'timestamp': '\\xff\\x1b' is no whole");
   has(fault("user,item,timestamp,y\na,b,1,1e39\n", {.label = "y"}),
       "column 'y': '1e39' is too large for a float");

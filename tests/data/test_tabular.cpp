@@ -279,8 +279,8 @@ TEST_CASE("CSV: separators, quotes, columns and words for empty fields that are 
         std::string::npos);
   CHECK(read_fault(typed, "user_id::rating\nu::1\n")
             .find("there is one column, 'user_id::rating'; if something else separates the fields, "
-                  "give the separator; if this is no line of names, give the columns") !=
-        std::string::npos);
+                  "give 'separator' (an option: --separator); if this is no line of names, give "
+                  "'columns' (--columns)") != std::string::npos);
 }
 
 TEST_CASE("files of other kinds are named, and their bytes are not printed") {

@@ -179,6 +179,56 @@ TEST_CASE("a file of events: columns by name, labels from a threshold, windows o
   check_fails("--data " + one.string(), "line 2, column 'timestamp': 'soon'", 1);
 }
 
+TEST_CASE("files of MovieLens' and RecBole's forms, by options; texts that name options") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "events";
+  const auto write = [&](const std::string& header, const std::string& separator) {
+    std::ofstream file(path);
+    file << header;
+    for (int u = 0; u < 60; ++u)
+      for (int e = 0; e < 20; ++e)
+        file << "u" << u << separator << "item-" << (7 * u + e) % 50 << separator << 100 * e + u
+             << '\n';
+  };
+  const std::string options =
+      "--data " + path.string() + " --width 16 --heads 1 --blocks 1 --epochs 1 ";
+  const auto bits = [&](const std::string& more) { return trained(options + more).at("loss"); };
+  write("user,item,timestamp\n", ",");
+  const nlohmann::json plain = bits("");
+  write("", "::");
+  CHECK(bits("--separator :: --columns user,item,timestamp") == plain);
+  check_fails(
+      options,
+      "there is no column 'user', which --user-column names; there is one column, "
+      "'u0::item-0::0'; if something else separates the fields, give 'separator' (an option: "
+      "--separator); if this is no line of names, give 'columns' (--columns)",
+      1);
+  write("user_id:token item_id:token timestamp:float\n", "   ");
+  CHECK(bits("--separator blanks --user-column user_id --item-column item_id") == plain);
+  write("user|item|timestamp\nNA|x|1\n\"|x|1\n", "|");
+  CHECK(trained(options + "--separator '|' --quote none --empty-words NA,- --skip-bad-lines")
+            .at("events") == 1'201);
+  check_fails(options + "--separator '\"'", "--separator");
+  check_fails(options + "--quote ''", "the value is empty");
+  check_fails(options + "--quote abc", "--quote: ");
+  check_fails("--separator ,", "--separator");
+
+  // times at both ends of 64 bits
+  std::ofstream(path)
+      << "user,item,timestamp\na,x,-9223372036854775808\na,y,9223372036854775806\nb,x,1\n";
+  check_fails(options + "--test-window 2305843009213693951",
+              "0 histories to train on and 1 to test on", 1);
+  std::ofstream(path)
+      << "user,item,timestamp\na,x,-9223372036854775808\na,y,-9223372036854775800\n";
+  check_fails(options + "--test-window 7",
+              "times go from -9223372036854775808 to -9223372036854775800; no event is before the "
+              "two windows of 7",
+              1);
+  std::ofstream(path) << "user,item,timestamp\na,x,-9223372036854775808\na,y,9223372036854775807\n";
+  check_fails(options + "--test-window 7", "the time 9223372036854775807 is the largest of 64 bits",
+              1);
+}
+
 TEST_CASE("bad options are one clear line") {
   check_fails("--no-such-option", "--no-such-option");
   check_fails("--plan diagonal", "--plan");

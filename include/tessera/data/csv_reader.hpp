@@ -67,19 +67,24 @@ inline std::size_t column_place(std::span<const std::string_view> header, std::s
   const auto found = std::find_if(header.begin(), header.end(), is_column);
   if (found == header.end()) {
     std::string there;
-    bool utf8 = true;
-    for (const std::string_view name : header) utf8 = utf8 && detail::is_utf8(name);
+    bool utf8 = true, names = true;
+    double number = 0;
+    for (const std::string_view name : header) {
+      utf8 = utf8 && detail::is_utf8(name);
+      names = names && parse_number(name, number) != NumberText::number;
+    }
     for (const std::string_view name : header.first(std::min<std::size_t>(header.size(), 20)))
       there += fmt::format("{}{}", there.empty() ? "" : ", ", detail::quoted(name));
-    throw DataError(fmt::format(
-        "{}: there is no column {}, which {} names; there {} {}{}{}", where, detail::quoted(column),
-        who, header.size() == 1 ? "is one column," : "are", there,
-        header.size() > 20 ? ", ..." : "",
-        !utf8 ? "; the names are not UTF-8: convert the file, as by 'iconv -t UTF-8'"
-        : header.size() == 1
-            ? "; if something else separates the fields, give the separator; if this is no line "
-              "of names, give the columns"
-            : ""));
+    if (header.size() > 20) there += ", ...";
+    if (!utf8) there += "; the names are not UTF-8: convert the file, as by 'iconv -t UTF-8'";
+    if (header.size() == 1)
+      there +=
+          "; if something else separates the fields, give 'separator' (an option: --separator)";
+    if (header.size() == 1 || !names)
+      there += "; if this is no line of names, give 'columns' (--columns)";
+    throw DataError(fmt::format("{}: there is no column {}, which {} names; there {} {}", where,
+                                detail::quoted(column), who,
+                                header.size() == 1 ? "is one column," : "are", there));
   }
   require<DataError>(std::find_if(found + 1, header.end(), is_column) == header.end(),
                      "{}: two columns are named {}; rename one", where, detail::quoted(column));
