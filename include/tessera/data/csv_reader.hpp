@@ -246,15 +246,18 @@ class CsvReader {
     count_ = 0;
     lines_ = 1;
     const char* p = begin;
-    const char first = blanks_ ? ' ' : options_.separator[0], other = blanks_ ? '\t' : first;
+    const char first = options_.separator[0], quote = options_.quote;
+    const std::size_t most = most_fields_ == 0 ? kMostColumns : most_fields_;
+    const bool one = !blanks_ && options_.separator.size() == 1;
     if (blanks_ && (p = pass(p, end)) == nullptr) return nullptr;
     for (;;) {
       // blanks at the end of a line separate nothing
-      if (blanks_ && count_ > 0 && (p == end || *p == '\n')) return p == end ? p : p + 1;
-      if (blanks_ && count_ > 0 && *p == '\r' && (p + 1 == end || p[1] == '\n'))
+      const bool behind = blanks_ && count_ > 0;
+      if (behind && (p == end || *p == '\n')) return p == end ? p : p + 1;
+      if (behind && *p == '\r' && (p + 1 == end || p[1] == '\n'))
         return p + 1 == end && !ended_ ? nullptr : p + 1 == end ? p + 1 : p + 2;
       Extent field{static_cast<std::size_t>(p - begin), 0, false, false};
-      if (p != end && options_.quote != 0 && *p == options_.quote) {
+      if (p != end && quote != 0 && *p == quote) {
         p = closing_quote(p, end, field.doubled);
         if (p == nullptr) return nullptr;
         ++field.begin;
@@ -265,31 +268,34 @@ class CsvReader {
           if (p + 1 == end && !ended_) return nullptr;
           p += p + 1 == end || p[1] == '\n';
         }
-        const std::optional<bool> ends = p == end || *p == '\n' ? true : separates(p, end);
+        const std::optional<bool> ends =
+            p == end || *p == '\n' || (one && *p == first) ? true : separates(p, end);
         if (!ends) return nullptr;
         if (!*ends)
           fail("field {}: text behind the closing quote; write a quote inside quotes twice",
                count_ + 1);
       } else {
-        for (;; ++p) {
-          while (p != end && *p != first && *p != other && *p != '\n') ++p;
-          if (p == end || *p == '\n') break;
-          const std::optional<bool> ends = separates(p, end);
-          if (!ends) return nullptr;
-          if (*ends) break;
-        }
+        if (one)  // the usual case, by itself for its speed
+          while (p != end && *p != first && *p != '\n') ++p;
+        else
+          for (; p != end && *p != '\n'; ++p) {
+            const std::optional<bool> ends = separates(p, end);
+            if (!ends) return nullptr;
+            if (*ends) break;
+          }
         if (p == end && !ended_) return nullptr;
         field.end = static_cast<std::size_t>(p - begin);
         if ((p == end || *p == '\n') && field.end > field.begin && p[-1] == '\r') --field.end;
       }
       // of too many fields one more than there should be
-      if (most_fields_ == 0 || extents_.size() <= most_fields_) extents_.push_back(field);
-      ++count_;
-      if (most_fields_ == 0 && count_ > kMostColumns)
+      if (extents_.size() <= most)
+        extents_.push_back(field);
+      else if (most_fields_ == 0)
         fail("the line has more than {} fields, which no line of names has", kMostColumns);
+      ++count_;
       if (p == end) return p;
       if (*p == '\n') return p + 1;
-      if ((p = pass(p, end)) == nullptr) return nullptr;
+      if ((p = one ? p + 1 : pass(p, end)) == nullptr) return nullptr;
     }
   }
 
@@ -324,8 +330,9 @@ class CsvReader {
         end = to;
       }
       const std::string_view text(begin, static_cast<std::size_t>(end - begin));
-      const bool empty = !field.quoted && std::ranges::find(options_.empty_words, text) !=
-                                              options_.empty_words.end();
+      const auto& words = options_.empty_words;
+      const bool empty = !words.empty() && !field.quoted &&
+                         std::find(words.begin(), words.end(), text) != words.end();
       fields_.push_back(empty ? std::string_view() : text);
     }
   }
