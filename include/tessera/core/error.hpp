@@ -80,11 +80,22 @@ class DataError : public Error {
   using Error::Error;
 };
 
+namespace detail {
+
+/// Throws `E` with a formatted text. Out of line, so that a check costs its caller a test and a
+/// call.
+template <class E>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(fmt::string_view text, fmt::format_args args) {
+  throw E(fmt::vformat(text, args));
+}
+
+}  // namespace detail
+
 /// Throws `E` with a formatted text unless `condition` holds. Arguments are formatted only on
 /// failure.
 template <class E = InvalidArgument, class... Args>
 constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
-  if (!condition) throw E(fmt::format(text, std::forward<Args>(args)...));
+  if (!condition) detail::fail<E>(text, fmt::make_format_args(args...));
 }
 
 }}  // namespace tessera::v0
