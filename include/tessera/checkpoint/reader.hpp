@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -167,22 +168,42 @@ class CheckpointReader {
     return file;
   }
 
+  /// What file f begins with. Read, not mapped: a mapped file that another program cuts short ends
+  /// the process.
+  const detail::SafetensorsHeader& header_of(std::size_t f) {
+    if (header_file_ == f) return header_;
+    const detail::File& file = open(f);
+    const std::uint64_t file_bytes = manifest_.files[f].bytes;
+    std::vector<std::byte> begin(std::min<std::uint64_t>(8, file_bytes));
+    file.read_at(0, begin);
+    begin.resize(detail::safetensors_header_bytes(begin, file.name(), file_bytes));
+    file.read_at(0, begin);
+    header_file_.reset();
+    header_ = detail::parse_safetensors_header(begin, file.name(), file_bytes);
+    header_file_ = f;
+    return header_;
+  }
+
   /// Where a piece begins in its file. Throws DataError unless the file's header says the same of
   /// it as the manifest.
   std::uint64_t place(const StoredTensor& tensor, const TensorPiece& piece) {
     const auto known = places_.find(&piece);
     if (known != places_.end()) return known->second;
     const std::size_t f = static_cast<std::size_t>(piece.file);
-    open(f);
-    const SafetensorsReader header(folder_ / manifest_.files[f].name);
-    const TensorInfo& info = header.info(tensor.name);
+    const detail::SafetensorsHeader& header = header_of(f);
+    const std::string name = (folder_ / manifest_.files[f].name).string();
+    const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
+                                    [&](const TensorInfo& t) { return t.name == tensor.name; });
+    require<DataError>(found != header.tensors.end(), "file '{}' has no tensor '{}'", name,
+                       tensor.name);
+    const TensorInfo& info = *found;
     std::vector<std::int64_t> shape = tensor.shape;
     if (!shape.empty()) shape.front() = piece.row_end - piece.row_begin;
     require<DataError>(info.type == tensor.type && info.shape == shape,
-                       "file '{}', tensor '{}': is {} {}, the manifest says {} {}", header.name(),
+                       "file '{}', tensor '{}': is {} {}, the manifest says {} {}", name,
                        tensor.name, tensor_type_name(info.type), detail::shape_text(info.shape),
                        tensor_type_name(tensor.type), detail::shape_text(shape));
-    const std::uint64_t begin = header.data_offset() + info.begin;
+    const std::uint64_t begin = header.data_offset + info.begin;
     places_.emplace(&piece, begin);
     return begin;
   }
@@ -193,6 +214,8 @@ class CheckpointReader {
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
   std::map<std::size_t, detail::File> files_;
   std::map<const TensorPiece*, std::uint64_t> places_;
+  std::optional<std::size_t> header_file_;  ///< whose `header_` is
+  detail::SafetensorsHeader header_;
 };
 
 }}  // namespace tessera::v0
