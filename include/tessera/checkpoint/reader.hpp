@@ -95,6 +95,14 @@ class CheckpointReader {
     }
   }
 
+  /// The file that holds a row, for messages.
+  std::string file_of(const StoredTensor& tensor, std::int64_t row) const {
+    for (const TensorPiece& piece : tensor.pieces)
+      if (piece.row_begin <= row && row < piece.row_end)
+        return (folder_ / manifest_.files[static_cast<std::size_t>(piece.file)].name).string();
+    return folder_.string();
+  }
+
   /// A whole tensor, verified. `T` must be the stored type (bool is uint8).
   template <class T>
   std::vector<T> read(std::string_view name) {

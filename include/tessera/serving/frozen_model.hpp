@@ -123,7 +123,7 @@ class FrozenModel {
     to_probabilities(scores);
   }
 
-  /// The same before the sigmoid.
+  /// The same before the sigmoid. Both throw InvalidArgument for a logit that is not finite.
   void logits(const EncodedSamples& batch, std::span<float> output) const {
     check(batch, output);
     for (std::size_t f = 0; f < batch.feature_given.size(); ++f)
@@ -144,6 +144,7 @@ class FrozenModel {
       scratch.run_top();
       std::copy_n(scratch.logits().begin(), count, output.begin() + first);
     });
+    check_finite(output);
   }
   void logits(const EncodedSamples& user, const EncodedSamples& candidates,
               std::span<float> output) const {
@@ -193,6 +194,7 @@ class FrozenModel {
           scratch.run_top();
           std::copy_n(scratch.logits().begin(), count, output.begin() + first);
         });
+    check_finite(output);
   }
 
  private:
@@ -341,6 +343,7 @@ class FrozenModel {
       scratch.add_candidate(candidates[s]);
     }
     if (scratch.candidates() > 0) flush(samples.samples);
+    check_finite(output);
   }
 
   /// Calls f(first, count, samples that are computed) for pieces of a batch.
@@ -414,6 +417,14 @@ class FrozenModel {
     const MatrixView<float> vectors = scratch.vectors();
     std::fill(vectors.data + from * vectors.columns, vectors.data + vectors.rows * vectors.columns,
               0.0f);
+  }
+
+  /// Weights are finite: it is a sample's numbers that make NaN of them.
+  static void check_finite(std::span<const float> logits) {
+    for (std::size_t s = 0; s < logits.size(); ++s)
+      require(std::isfinite(logits[s]),
+              "sample {}: its logit is {}; its numbers are too large for the model's layers", s,
+              logits[s]);
   }
 
   static void to_probabilities(std::span<float> logits) {

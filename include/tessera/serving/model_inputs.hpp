@@ -200,11 +200,16 @@ class ModelInputs {
     require(std::isfinite(x), "column '{}', sample {}: {} is not finite; an empty field is NaN",
             input.name, sample, x);
     if (input.transform == NumberTransform::at_least) return x >= input.shift ? 1.0f : 0.0f;
+    float y = x;
     if (input.transform == NumberTransform::log1p)
-      x = std::log1p(std::max(x, 0.0f));
+      y = std::log1p(std::max(x, 0.0f));
     else if (input.transform == NumberTransform::log)
-      x = std::log(1.0f + std::max(x, 0.0f));
-    return (x - input.shift) * input.scale;
+      y = std::log(1.0f + std::max(x, 0.0f));
+    y = (y - input.shift) * input.scale;
+    require(std::isfinite(y),
+            "column '{}', sample {}: {} is too large: the column's transform makes {} of it",
+            input.name, sample, x, y);
+    return y;
   }
 
   /// The column of numbers that a history's events have.
