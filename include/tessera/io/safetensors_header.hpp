@@ -101,7 +101,7 @@ class SafetensorsHeaderParser {
     SafetensorsHeader header;
     std::set<std::string> names;
     json_.object([&](std::string name, std::size_t at) {
-      json_.set_context(fmt::format("tensor '{}'", name));
+      json_.set_context(fmt::format("tensor {}", detail::quoted(name)));
       json_.check(names.insert(name).second, at, "the key appears twice");
       if (name == "__metadata__") {
         json_.object([&](std::string key, std::size_t key_at) {
