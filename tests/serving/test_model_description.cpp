@@ -151,6 +151,8 @@ TEST_CASE("what is no description is refused with the file and the place") {
   check("\"bottom_mlp\":[2,8,4]", "\"bottom_mlp\":[]", "only concat");
   check("[2,8,4]", "[3,8,4]", "bottom_mlp");
   check("\"cross_rank\"", "\"cross_ranks\"", "'cross_ranks' is not known");
+  check("\"cross_rank\"", '"' + std::string(9999, 'x') + '"',
+        '\'' + std::string(80, 'x') + "...' is not known");
   check("\"shift\":", "\"scale\":", "twice");
   check("\"list\":true", "\"list\":1", "true or false");
   check("\"table\":\"city\"", "\"table\":\"town\"", "no table 'town'");
