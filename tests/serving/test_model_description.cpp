@@ -243,5 +243,12 @@ TEST_CASE("a checkpoint that is cut off and copied over while it is read is an e
   over = true;
   other.join();
   CHECK(refused >= 40);
+  // a whole copy between two reads
+  CheckpointReader between(checkpoint);
+  between.verify(0, between.chunks());
+  CHECK_NOTHROW(between.check_unchanged());
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+  CHECK_THROWS_WITH_AS(between.check_unchanged(), doctest::Contains("was changed while"),
+                       DataError);
   CHECK(CheckpointReader(checkpoint).read<float>(last) == values);
 }

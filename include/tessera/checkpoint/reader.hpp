@@ -10,6 +10,7 @@
 #include <tessera/io/safetensors.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -128,6 +129,18 @@ class CheckpointReader {
     return values;
   }
 
+  /// Throws DataError if a file that was read has been written to since, as by a copy over it: what
+  /// was verified may not be what was read then. A file that has been removed was read whole.
+  void check_unchanged() const {
+    for (const auto& [f, stamp] : stamps_) {
+      const std::filesystem::path path = folder_ / manifest_.files[f].name;
+      if (!std::filesystem::exists(path)) continue;
+      const detail::File file(path, detail::File::Mode::read);
+      require<DataError>(file.stamp() == stamp, "file '{}' was changed while it was read",
+                         file.name());
+    }
+  }
+
   bool has_file(std::string_view name) const { return find_file(name) < manifest_.files.size(); }
 
   /// The bytes of a file of CheckpointContents::set_file, verified. Throws DataError if there is
@@ -169,6 +182,9 @@ class CheckpointReader {
     const detail::File& file =
         files_.emplace(f, detail::File(folder_ / stored.name, detail::File::Mode::read))
             .first->second;
+    const auto stamp = file.stamp();
+    require<DataError>(stamps_.emplace(f, stamp).first->second == stamp,
+                       "file '{}' was changed while it was read", file.name());
     const std::uint64_t size = file.size();
     require<DataError>(size == stored.bytes,
                        "file '{}' has {} bytes, the manifest says {}: it was truncated or changed",
@@ -221,6 +237,7 @@ class CheckpointReader {
   std::uint32_t crc_ = 0;
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
   std::map<std::size_t, detail::File> files_;
+  std::map<std::size_t, std::array<std::int64_t, 4>> stamps_;  ///< of files when first opened
   std::map<const TensorPiece*, std::uint64_t> places_;
   std::optional<std::size_t> header_file_;  ///< whose `header_` is
   detail::SafetensorsHeader header_;

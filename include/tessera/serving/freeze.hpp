@@ -321,6 +321,7 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                            [&](std::span<const std::byte> rows) { to.append(rows); });
       to.end_tensor();
     }
+    reader.check_unchanged();
     to.finish();
     std::filesystem::rename(partial, file, error);
     require<DataError>(!error, "cannot write '{}': {}", file.string(), error.message());

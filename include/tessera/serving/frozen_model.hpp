@@ -246,6 +246,7 @@ class FrozenModel {
       if (model.wide)
         wide_.push_back({find_table(wide_table(told.name), told.rows, 1), pooling, wide++});
     }
+    check_one(reader);
     make_first_scratch();
   }
 
@@ -260,7 +261,15 @@ class FrozenModel {
         wide_(last.wide_) {
     for (std::vector<Column>* columns : {&columns_, &wide_})
       for (Column& column : *columns) column.table = &tables_->table(column.table->name);
+    check_one(increment);
     make_first_scratch();
+  }
+
+  /// Tables and layers are of one checkpoint, also where another is copied over it meanwhile.
+  void check_one(const CheckpointReader& reader) const {
+    reader.check_unchanged();
+    require<DataError>(tables_->checkpoint() == CheckpointMark{step_, reader.crc()},
+                       "checkpoint '{}' was changed while it was read", reader.folder().string());
   }
 
   /// What does not fit is an error now.
