@@ -10,14 +10,21 @@
 #include "support/options.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/text.hpp>
+#include <tessera/version.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <csignal>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,13 +76,14 @@ std::optional<Options> parse(int argc, char** argv) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   app.option_defaults()->group("Connections");
   app.add_option("--host", options.http.host, "Address to listen on; 0.0.0.0: all");
-  app.add_option("--port", options.http.port, "0: any that is free");
+  app.add_option("--port", options.http.port, "0: any that is free")->check(CLI::Range(0, 65535));
   app.add_option("--http-threads", options.http.threads, "That read and write")
       ->check(CLI::Range(1, 256));
   app.add_option("--max-body", options.http.most_body, "Of a request: 64MiB")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40));
-  app.add_option("--max-memory", options.http.most_memory, "Of all requests that are being read")
+  app.add_option("--max-memory", options.http.most_memory,
+                 "Of all requests, with what is read of them and their replies")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 50));
   app.add_option("--max-connections", options.http.most_connections,
@@ -99,8 +107,10 @@ std::optional<Options> parse(int argc, char** argv) {
     const std::size_t equals = model.find('=');
     tessera::require<CLI::ValidationError>(
         equals != std::string::npos && equals > 0 && equals + 1 < model.size() &&
-            model.find('/') > equals,
-        "--model: '{}' is not NAME=DIR, with a name without slashes", model);
+            model.find('/') > equals &&
+            tessera::detail::is_utf8(std::string_view(model).substr(0, equals)),
+        "--model: {} is not NAME=DIR, with a name in UTF-8 without slashes",
+        tessera::detail::quoted(model));
     options.service.models.push_back({model.substr(0, equals), model.substr(equals + 1)});
   }
   return options;
@@ -108,6 +118,10 @@ std::optional<Options> parse(int argc, char** argv) {
 
 void run(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of its connection
+#ifdef __GLIBC__
+  // Long bodies go back to the system when they end; by itself glibc keeps ever longer ones.
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 20);
+#endif
   auto options = parse(argc, argv);
   if (!options) return;
   options->service.log = [](const std::string& line) {

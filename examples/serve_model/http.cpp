@@ -19,11 +19,18 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <boost/optional.hpp>
+
+#ifdef __linux__
+#include <linux/filter.h>
+#include <sys/socket.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -41,6 +48,7 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
 constexpr std::uint32_t kHeaderBytes = 16 << 10;
+constexpr std::size_t kShortReply = 16 << 10;
 
 std::chrono::milliseconds duration(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
@@ -50,52 +58,99 @@ std::chrono::milliseconds duration(double seconds) {
 struct Shared {
   Service& service;
   const HttpOptions& options;
-  std::atomic<std::uint64_t> memory{0};  ///< of bodies
+  std::atomic<std::uint64_t> memory{0};  ///< that requests and replies hold
   std::atomic<bool> leaving{false};      ///< each answer is the last of its connection
   std::atomic<bool> closing{false};      ///< connections between requests end
+};
 
-  bool reserve(std::uint64_t bytes) {
-    if (memory.fetch_add(bytes) + bytes <= options.most_memory) return true;
-    memory.fetch_sub(bytes);
-    return false;
-  }
+/// A body that takes memory as its bytes come, whatever its header announces.
+struct CountedBody {
+  struct value_type {
+    std::string text;
+    Held* held = nullptr;
+  };
+  class reader {
+   public:
+    template <bool is_request, class Fields>
+    reader(http::header<is_request, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<std::uint64_t>& length, error_code& error) {
+      length_ = length.value_or(length_);
+      error = {};
+    }
+    template <class Buffers>
+    std::size_t put(const Buffers& buffers, error_code& error) {
+      std::string& text = body_.text;
+      const std::size_t more = asio::buffer_size(buffers), needed = text.size() + more;
+      error = {};
+      if (needed > text.capacity()) {
+        const std::uint64_t grown =
+            std::max<std::uint64_t>(needed, std::min<std::uint64_t>(2 * text.capacity(), length_));
+        if (!body_.held->set(grown)) {
+          error = make_error_code(boost::system::errc::not_enough_memory);
+          return 0;
+        }
+        text.reserve(grown);
+      }
+      for (auto b = asio::buffer_sequence_begin(buffers); b != asio::buffer_sequence_end(buffers);
+           ++b)
+        text.append(static_cast<const char*>(b->data()), b->size());
+      return more;
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    value_type& body_;
+    std::uint64_t length_ = std::numeric_limits<std::uint64_t>::max();
+  };
 };
 
 /// One connection: reads a request, answers it, reads the next. All of it runs on a strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(tcp::socket socket, Shared& shared)
-      : shared_(shared), socket_(std::move(socket)), timer_(socket_.get_executor()) {}
-  ~Connection() { release(); }
+      : shared_(shared),
+        socket_(std::move(socket)),
+        timer_(socket_.get_executor()),
+        held_(shared.memory, shared.options.most_memory) {}
 
   void start() {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->wait(); });
   }
-  /// Ends it where no request has begun.
+  /// Ends it if no request has begun and none lies in the socket. One that has had no request yet
+  /// may be about to send its first: it has a moment more.
   void close_if_idle() {
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
-      if (self->idle_) self->close();
+      if (!self->idle_ || self->readable()) return;
+      self->fresh_ ? self->limit(kMomentSeconds) : self->close();
     });
   }
 
  private:
-  using Parser = http::request_parser<http::string_body>;
+  using Parser = http::request_parser<CountedBody>;
+
+  static constexpr double kMomentSeconds = 1;
+
+  bool readable() {
+    error_code ignored;
+    return buffer_.size() > 0 || socket_.available(ignored) > 0;
+  }
 
   /// For the first byte of a request.
   void wait() {
     idle_ = true;
-    if (shared_.closing && buffer_.size() == 0) return close();
-    if (buffer_.size() > 0) return read();  // of the next request already
-    limit(shared_.options.idle_seconds);
+    if (readable()) return read();
+    if (shared_.closing && !fresh_) return close();
+    limit(shared_.closing ? kMomentSeconds : shared_.options.idle_seconds);
     socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
-      if (error) return self->close();
+      if (error && !self->readable()) return self->close();
       self->read();
     });
   }
 
   void read() {
-    idle_ = false;
+    idle_ = fresh_ = head_ = false;
     parser_.emplace();
+    parser_->get().body().held = &held_;
     parser_->header_limit(kHeaderBytes);
     parser_->body_limit(shared_.options.most_body);
     limit(shared_.options.request_seconds);
@@ -106,15 +161,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void read_body() {
+    request_ = request();
+    takes_body_ = shared_.service.takes_body(request_);
     const auto length = parser_->content_length();
-    const std::uint64_t most = shared_.options.most_body;
-    if (length && *length > most) return fail(http::error::body_limit);
-    const std::uint64_t bytes = length ? *length : parser_->chunked() ? most : 0;
-    if (!shared_.reserve(bytes))
-      return refuse(503,
-                    "the server holds as many bytes of requests as it may; try again in a "
-                    "second");
-    reserved_ = bytes;
+    if (!takes_body_) {
+      // a short body is passed over, and the connection goes on
+      if (length && *length > kHeaderBytes) return handle_without_body();
+      parser_->body_limit(kHeaderBytes);
+    }
     if (parser_->get()[http::field::expect] == "100-continue" && !parser_->is_done()) {
       auto go_on = std::make_shared<http::response<http::empty_body>>(http::status::continue_, 11);
       return http::async_write(socket_, *go_on,
@@ -131,19 +185,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
                      });
   }
 
-  void handle() {
-    timer_.cancel();
-    auto message = parser_->release();
+  /// What the header says. HEAD is GET whose answer has no body.
+  HttpRequest request() {
+    const auto& message = parser_->get();
     keep_alive_ = message.keep_alive();
-    HttpRequest request{.method = std::string(message.method_string()),
+    head_ = message.method() == http::verb::head;
+    HttpRequest request{.method = head_ ? "GET" : std::string(message.method_string()),
                         .target = std::string(message.target()),
-                        .body = std::move(message.body()),
-                        .encoding = std::string(message[http::field::content_encoding])};
+                        .encoding = std::string(message[http::field::content_encoding]),
+                        .held = &held_};
     if (const auto found = message.find("Inference-Header-Content-Length"); found != message.end())
       request.json_bytes = std::string(found->value());
+    return request;
+  }
+
+  void handle() {
+    timer_.cancel();
+    request_.body = std::move(parser_->get().body().text);
+    parser_.reset();
     // The connection leaves the function with its answer: it ends on a thread of the connections.
     shared_.service.handle(
-        std::move(request), [self = shared_from_this()](HttpReply reply) mutable {
+        std::move(request_), [self = shared_from_this()](HttpReply reply) mutable {
           auto executor = self->socket_.get_executor();
           asio::post(executor, [self = std::move(self),
                                 reply = std::make_shared<HttpReply>(std::move(reply))] {
@@ -151,12 +213,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
           });
         });
   }
+  /// The body that is not read would be taken for the next request.
+  void handle_without_body() {
+    keep_alive_ = false;
+    handle();
+  }
 
   /// What was read is no request, or did not end in time.
   void fail(error_code error) {
     if (error == http::error::end_of_stream) return close();
     if (error == asio::error::operation_aborted && late_)
       return refuse(408, "the request did not arrive in time; send it faster, or in parts");
+    if (error == http::error::body_limit && !takes_body_ && parser_->is_header_done())
+      return handle_without_body();
+    if (error == boost::system::errc::not_enough_memory) return refuse(503, kHeldTooMuch);
     if (error == http::error::body_limit)
       return refuse(413, "the body is too large; send fewer samples at once");
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
@@ -171,8 +241,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void write(HttpReply reply) {
-    release();
-    response_ = {};
+    parser_.reset();
+    if (!held_.set(reply.body.size())) {
+      held_.set(0);
+      // short replies go out all the same: a probe of the server's health, "try again"
+      if (reply.body.size() > kShortReply) reply = shared_.service.refusal(503, kHeldTooMuch);
+    }
     response_.version(11);
     response_.result(static_cast<unsigned>(reply.status));
     response_.set(http::field::server, "tessera");
@@ -181,12 +255,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
       response_.set("Inference-Header-Content-Length", std::to_string(reply.json_bytes));
     if (reply.status == 503) response_.set(http::field::retry_after, "1");
     response_.keep_alive(keep_alive_ && !shared_.leaving);
-    response_.body() = std::move(reply.body);
-    response_.prepare_payload();
+    response_.content_length(reply.body.size());
+    if (!head_) response_.body() = std::move(reply.body);
     limit(shared_.options.request_seconds);
     http::async_write(socket_, response_,
                       [self = shared_from_this()](error_code error, std::size_t) {
-                        if (error || !self->response_.keep_alive()) return self->linger(error);
+                        const bool goes_on = self->response_.keep_alive();
+                        self->response_ = {};
+                        self->held_.set(0);
+                        if (error || !goes_on) return self->linger(error);
                         self->wait();
                       });
   }
@@ -224,7 +301,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
 
-  void release() { shared_.memory.fetch_sub(std::exchange(reserved_, 0)); }
   void close() {
     error_code ignored;
     timer_.cancel();
@@ -238,8 +314,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Parser> parser_;
   http::response<http::string_body> response_;
   std::vector<char> rest_;
-  std::uint64_t reserved_ = 0;
+  Held held_;
+  HttpRequest request_;
   bool idle_ = true, keep_alive_ = true, late_ = false;
+  bool fresh_ = true;        ///< no request has begun
+  bool takes_body_ = false;  ///< the request goes to a model
+  bool head_ = false;        ///< its answer has no body
 };
 
 /// Accepts connections, and ends in steps: not ready, no further connections, none between
@@ -270,7 +350,9 @@ class Server {
   void run(const std::function<void(int)>& ready) {
     accept();
     signals_.async_wait([this](error_code error, int) {
-      if (!error) leave();
+      if (error) return;
+      signals_.clear(error);  // a second one ends the process at once
+      leave();
     });
     ready(acceptor_.local_endpoint().port());
     std::vector<std::thread> threads;
@@ -288,8 +370,8 @@ class Server {
     }
     acceptor_.async_accept(asio::make_strand(context_),
                            asio::bind_executor(main_, [this](error_code error, tcp::socket socket) {
-                             if (!acceptor_.is_open()) return;
                              if (!error) add(std::move(socket));
+                             if (!acceptor_.is_open()) return;
                              if (error == asio::error::no_descriptors) return later();
                              accept();
                            }));
@@ -332,8 +414,19 @@ class Server {
       timer_.async_wait(asio::bind_executor(main_, [this](error_code) { close(); }));
     });
   }
+  /// From now on the system answers nobody who wants to connect: who came between the last that is
+  /// accepted and the end would be connected, and cut off.
+  void make_no_more() {
+#ifdef __linux__
+    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
+    const sock_fprog program{1, &drop};
+    ::setsockopt(acceptor_.native_handle(), SOL_SOCKET, SO_ATTACH_FILTER, &program,
+                 sizeof(program));
+#endif
+  }
   void close() {
     // those that wait to be accepted have been connected, and may have sent a request
+    make_no_more();
     error_code error;
     acceptor_.non_blocking(true, error);
     while (!error) {

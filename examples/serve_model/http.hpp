@@ -15,7 +15,8 @@ struct HttpOptions {
   std::uint16_t port = 8000;  ///< 0: any that is free
   int threads = 2;
   std::uint64_t most_body = std::uint64_t{64} << 20;
-  /// of all bodies together; a request that would pass it is answered 503
+  /// of all requests together, with what is read of them and their replies; one that would pass it
+  /// is answered 503
   std::uint64_t most_memory = std::uint64_t{1} << 30;
   int most_connections = 1024;
   double request_seconds = 30;  ///< from a request's first byte to its last
@@ -23,8 +24,8 @@ struct HttpOptions {
   double drain_seconds = 1;     ///< after SIGTERM, for clients to look elsewhere
 };
 
-/// Serves until SIGTERM or SIGINT has been received; then what has begun is answered. `ready` is
-/// called with the port. Throws tessera::Error where the port cannot be had.
+/// Serves until SIGTERM or SIGINT has been received; then what has begun is answered. A second one
+/// ends the process. `ready` is called with the port. Throws tessera::Error where the port cannot be had.
 void serve_http(Service& service, const HttpOptions& options,
                 const std::function<void(int port)>& ready);
 

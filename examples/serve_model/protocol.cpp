@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json_reader.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/version.hpp>
 
 #include <fmt/format.h>
@@ -13,8 +14,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
-#include <set>
 #include <system_error>
 #include <utility>
 
@@ -37,7 +38,7 @@ std::int64_t elements(const Tensor& tensor) {
   std::int64_t count = 1;
   for (const std::int64_t extent : tensor.shape)
     if (__builtin_mul_overflow(count, extent, &count) || count > std::int64_t{1} << 40)
-      refuse("input '{}': its shape has too many elements", tensor.name);
+      refuse("input {}: its shape has too many elements", detail::quoted(tensor.name));
   return count;
 }
 
@@ -59,19 +60,54 @@ std::string_view number_type(const NumberInput& input) {
   return input.needs_double() && !input.list ? "FP64" : "FP32";
 }
 
-/// The elements of `data`, which may be nested as the shape says.
-void read_data(std::string_view text, std::size_t at, Tensor& tensor) {
-  JsonReader json(text, kBody, at);
-  json.set_context(fmt::format("input '{}'", tensor.name));
+/// Refuses what has more elements than its shape.
+[[noreturn]] void refuse_surplus(const Tensor& tensor, std::int64_t count) {
+  refuse("input {}: {} elements or more are given; its shape {} has {}",
+         detail::quoted(tensor.name), count + 1, shape_of(tensor), count);
+}
+
+void check_samples(const Tensor& tensor, std::int64_t most) {
+  if (!tensor.shape.empty() && tensor.shape[0] > most)
+    refuse("input {}: {} samples are more than the {} of one request; send them in parts",
+           detail::quoted(tensor.name), tensor.shape[0], most);
+}
+
+/// Takes the memory of `count` elements, first what they are read to, then what they become rows in.
+template <class T>
+void reserve(std::vector<T>& elements, std::int64_t count, const RequestLimits& limits) {
+  constexpr std::uint64_t kEncoded = 2 * sizeof(std::int64_t);
+  limits.take(static_cast<std::uint64_t>(count) * (sizeof(T) + kEncoded));
+  elements.reserve(static_cast<std::size_t>(count));
+}
+
+/// The `count` elements of `data`, which may be nested as the shape says.
+void read_data(std::string_view data, std::size_t at, std::int64_t count, Tensor& tensor,
+               const RequestLimits& limits) {
+  JsonReader json(data, kBody, at);
+  json.set_context(fmt::format("input {}", detail::quoted(tensor.name)));
+  const std::int64_t room = std::min(count, static_cast<std::int64_t>(data.size() / 2 + 1));
+  if (tensor.datatype == "FP32") reserve(tensor.floats, room, limits);
+  if (tensor.datatype == "FP64") reserve(tensor.doubles, room, limits);
+  if (tensor.datatype == "INT64") reserve(tensor.integers, room, limits);
+  if (tensor.datatype == "BYTES") reserve(tensor.texts, room, limits);
+  if (tensor.datatype == "BYTES" && data.find('\\') != std::string_view::npos) {
+    limits.take(data.size());  // it must not grow: texts are views of it
+    tensor.unescaped.reserve(data.size());
+  }
+  std::int64_t given = 0;
   const auto element = [&](std::size_t place) {
+    if (given++ == count) refuse_surplus(tensor, count);
     if (tensor.datatype == "FP32") {
       if (json.null()) return tensor.floats.push_back(std::numeric_limits<float>::quiet_NaN());
+      if (const auto special = json.not_finite())
+        return tensor.floats.push_back(static_cast<float>(*special));
       const auto value = static_cast<float>(json.real());
-      json.check(std::isfinite(value), place, "the number is no float");
+      json.check(std::isfinite(value), place, "the number is too large for a float");
       tensor.floats.push_back(value);
     } else if (tensor.datatype == "FP64") {
-      tensor.doubles.push_back(json.null() ? std::numeric_limits<double>::quiet_NaN()
-                                           : json.real());
+      if (json.null()) return tensor.doubles.push_back(std::numeric_limits<double>::quiet_NaN());
+      const auto special = json.not_finite();
+      tensor.doubles.push_back(special ? *special : json.real());
     } else if (tensor.datatype == "INT64") {
       const std::string_view number = json.skip();
       std::int64_t value = 0;
@@ -81,30 +117,34 @@ void read_data(std::string_view text, std::size_t at, Tensor& tensor) {
                  "a whole number of 64 bits is expected here");
       tensor.integers.push_back(value);
     } else {
-      tensor.strings.push_back(json.string());
+      tensor.texts.push_back(json.string(tensor.unescaped));
     }
   };
   json.array([&](std::size_t place) { json.next() == '[' ? json.array(element) : element(place); });
   json.end();
 }
 
-/// `bytes` of the binary part.
-void read_binary(std::string_view bytes, Tensor& tensor) {
+/// `bytes` of the binary part, of `count` elements.
+void read_binary(std::string_view bytes, std::int64_t count, Tensor& tensor,
+                 const RequestLimits& limits) {
   const auto take = [&](auto& values) {
-    values.resize(bytes.size() / sizeof(values[0]));
+    reserve(values, count, limits);
+    values.resize(static_cast<std::size_t>(count));
     if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   };
   if (tensor.datatype == "FP32") return take(tensor.floats);
   if (tensor.datatype == "FP64") return take(tensor.doubles);
   if (tensor.datatype == "INT64") return take(tensor.integers);
+  reserve(tensor.texts, std::min(count, static_cast<std::int64_t>(bytes.size() / 4)), limits);
   while (!bytes.empty()) {
     std::uint32_t length = 0;
     if (bytes.size() >= sizeof(length)) std::memcpy(&length, bytes.data(), sizeof(length));
     if (bytes.size() < sizeof(length) || length > bytes.size() - sizeof(length))
       refuse(
-          "input '{}': its binary data end inside element {}; each is 4 bytes of length, "
+          "input {}: its binary data end inside element {}; each is 4 bytes of length, "
           "little-endian, then the text",
-          tensor.name, tensor.texts.size());
+          detail::quoted(tensor.name), tensor.texts.size());
+    if (std::ssize(tensor.texts) == count) refuse_surplus(tensor, count);
     tensor.texts.push_back(bytes.substr(sizeof(length), length));
     bytes.remove_prefix(sizeof(length) + length);
   }
@@ -116,53 +156,62 @@ struct BinaryPart {
   std::string_view take(std::uint64_t bytes, const Tensor& tensor) {
     if (bytes > rest.size())
       refuse(
-          "input '{}': binary_data_size is {}, and only {} bytes are left behind the JSON; check "
+          "input {}: binary_data_size is {}, and only {} bytes are left behind the JSON; check "
           "the header Inference-Header-Content-Length",
-          tensor.name, bytes, rest.size());
+          detail::quoted(tensor.name), bytes, rest.size());
     const std::string_view taken = rest.substr(0, static_cast<std::size_t>(bytes));
     rest.remove_prefix(taken.size());
     return taken;
   }
 };
 
-/// An object's members, each once.
+/// Calls member(key) for the members of an object whose keys are `known`, each once. Passes over
+/// others, of which nothing is kept.
 template <class Member>
-void members(JsonReader& json, const Member& member) {
-  std::set<std::string> seen;
+void members(JsonReader& json, std::initializer_list<std::string_view> known,
+             const Member& member) {
+  std::uint32_t seen = 0;
   json.object([&](const std::string& key, std::size_t at) {
-    json.check(seen.insert(key).second, at, fmt::format("the key '{}' appears twice", key));
-    member(key, at);
+    const auto found = std::find(known.begin(), known.end(), key);
+    if (found == known.end()) return static_cast<void>(json.skip());
+    const std::uint32_t bit = 1u << (found - known.begin());
+    if (seen & bit)
+      json.check(false, at, fmt::format("the key {} appears twice", detail::quoted(key)));
+    seen |= bit;
+    member(key);
   });
 }
 
-void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferRequest& request) {
+void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferRequest& request,
+                const RequestLimits& limits) {
   Tensor tensor;
   std::optional<std::uint64_t> binary_size;
   std::string_view data;
   std::size_t data_at = 0;
   bool shaped = false;
-  members(json, [&](const std::string& key, std::size_t) {
+  const auto name_it = [&] {
+    return tensor.name.empty() ? fmt::format("input number {}", request.inputs.size() + 1)
+                               : fmt::format("input {}", detail::quoted(tensor.name));
+  };
+  members(json, {"name", "datatype", "shape", "parameters", "data"}, [&](const std::string& key) {
+    json.set_context(name_it());
     if (key == "name") {
       tensor.name = json.string();
     } else if (key == "datatype") {
       tensor.datatype = json.string();
     } else if (key == "shape") {
       shaped = true;
-      json.array(
-          [&](std::size_t) { tensor.shape.push_back(json.count("the extent is too large")); });
-    } else if (key == "parameters") {
-      members(json, [&](const std::string& parameter, std::size_t) {
-        if (parameter == "binary_data_size")
-          binary_size = json.number();
-        else
-          json.skip();
+      json.array([&](std::size_t place) {
+        json.check(tensor.shape.size() < 8, place, "a shape has at most 8 extents");
+        tensor.shape.push_back(json.count("the extent is too large"));
       });
-    } else if (key == "data") {
-      data_at = json.next_position();
-      data = json.skip();
+    } else if (key == "parameters") {
+      members(json, {"binary_data_size"}, [&](const std::string&) { binary_size = json.number(); });
     } else {
-      json.skip();
+      data_at = json.next_position();
+      data = json.skip(true);
     }
+    json.set_context("");
   });
   json.check(!tensor.name.empty() && !tensor.datatype.empty() && shaped, at,
              "an input needs name, shape and datatype");
@@ -171,52 +220,52 @@ void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferReque
                    [&](const Known& k) { return k.name == tensor.datatype; });
   if (known == std::end(kDatatypes))
     refuse(
-        "input '{}': datatype {} is not served; give FP32, FP64, INT64 or BYTES as the model's "
+        "input {}: datatype {} is not served; give FP32, FP64, INT64 or BYTES as the model's "
         "metadata says",
-        tensor.name, tensor.datatype);
+        detail::quoted(tensor.name), detail::quoted(tensor.datatype));
   if (binary_size.has_value() == !data.empty())
-    refuse("input '{}': {}", tensor.name,
+    refuse("input {}: {}", detail::quoted(tensor.name),
            data.empty() ? "it has neither 'data' nor the parameter 'binary_data_size'"
                         : "it has both 'data' and the parameter 'binary_data_size'; give one");
   const std::int64_t count = elements(tensor);
+  // of a list's values each sample may have many
+  if (!tensor.name.ends_with("__values")) check_samples(tensor, limits.most_samples);
+  limits.take(sizeof(Tensor) + tensor.name.size());
   if (binary_size) {
     if (known->bytes != 0 && *binary_size != static_cast<std::uint64_t>(count) * known->bytes)
-      refuse("input '{}': binary_data_size is {}; {} {} needs {} bytes", tensor.name, *binary_size,
-             tensor.datatype, shape_of(tensor), static_cast<std::uint64_t>(count) * known->bytes);
-    read_binary(binary.take(*binary_size, tensor), tensor);
+      refuse("input {}: binary_data_size is {}; {} {} needs {} bytes", detail::quoted(tensor.name),
+             *binary_size, tensor.datatype, shape_of(tensor),
+             static_cast<std::uint64_t>(count) * known->bytes);
+    read_binary(binary.take(*binary_size, tensor), count, tensor, limits);
   } else {
-    read_data(data, data_at, tensor);
+    read_data(data, data_at, count, tensor, limits);
   }
-  if (!tensor.strings.empty()) tensor.texts.assign(tensor.strings.begin(), tensor.strings.end());
   const auto given = static_cast<std::int64_t>(std::max(
       {tensor.floats.size(), tensor.doubles.size(), tensor.integers.size(), tensor.texts.size()}));
   if (given != count)
-    refuse("input '{}': {} elements are given; its shape {} has {}", tensor.name, given,
-           shape_of(tensor), count);
+    refuse("input {}: {} elements are given; its shape {} has {}", detail::quoted(tensor.name),
+           given, shape_of(tensor), count);
   request.inputs.push_back(std::move(tensor));
 }
 
 void read_outputs(JsonReader& json, InferRequest& request) {
   json.array([&](std::size_t at) {
     std::string name;
-    members(json, [&](const std::string& key, std::size_t) {
+    members(json, {"name", "parameters"}, [&](const std::string& key) {
       if (key == "name") {
         name = json.string();
-      } else if (key == "parameters") {
-        members(json, [&](const std::string& parameter, std::size_t) {
-          if (parameter == "binary_data")
-            request.binary_output = json.boolean();
-          else if (parameter == "classification")
-            refuse("output '{}': the classification extension is not served; leave it out", name);
-          else
-            json.skip();
-        });
-      } else {
-        json.skip();
+        return;
       }
+      members(json, {"binary_data", "classification"}, [&](const std::string& parameter) {
+        if (parameter == "classification")
+          refuse("output {}: the classification extension is not served; leave it out",
+                 detail::quoted(name));
+        request.binary_output = json.boolean();
+      });
     });
     json.check(name == "score", at,
-               fmt::format("there is no output '{}'; the model's only one is 'score'", name));
+               fmt::format("there is no output {}; the model's only one is 'score'",
+                           detail::quoted(name)));
   });
 }
 
@@ -229,39 +278,39 @@ std::string without_file(std::string_view text) {
 
 }  // namespace
 
-InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header) {
+InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header,
+                                 const RequestLimits& limits) {
   std::size_t json_bytes = body.size();
   if (header) {
     const auto [end, error] =
         std::from_chars(header->data(), header->data() + header->size(), json_bytes);
     if (error != std::errc() || end != header->data() + header->size() || json_bytes > body.size())
       refuse(
-          "the header Inference-Header-Content-Length is '{}'; it must be the bytes of JSON at "
+          "the header Inference-Header-Content-Length is {}; it must be the bytes of JSON at "
           "the beginning of the body, which has {}",
-          *header, body.size());
+          detail::quoted(*header), body.size());
   }
+  const std::string_view text = body.substr(0, json_bytes);
+  if (const std::size_t end = detail::utf8_end(text); end < text.size())
+    refuse(
+        "the request's JSON, offset {}: this is not UTF-8; send UTF-8, or texts as binary tensors",
+        end);
   InferRequest request;
   BinaryPart binary{body.substr(json_bytes)};
   bool inputs = false;
   try {
-    JsonReader json(body.substr(0, json_bytes), kBody);
-    members(json, [&](const std::string& key, std::size_t) {
+    JsonReader json(text, kBody);
+    members(json, {"id", "parameters", "inputs", "outputs"}, [&](const std::string& key) {
       if (key == "id") {
         request.id = json.string();
       } else if (key == "parameters") {
-        members(json, [&](const std::string& parameter, std::size_t) {
-          if (parameter == "binary_data_output")
-            request.binary_output = json.boolean();
-          else
-            json.skip();
-        });
+        members(json, {"binary_data_output"},
+                [&](const std::string&) { request.binary_output = json.boolean(); });
       } else if (key == "inputs") {
         inputs = true;
-        json.array([&](std::size_t at) { read_input(json, at, binary, request); });
-      } else if (key == "outputs") {
-        read_outputs(json, request);
+        json.array([&](std::size_t at) { read_input(json, at, binary, request, limits); });
       } else {
-        json.skip();
+        read_outputs(json, request);
       }
     });
     json.end();
@@ -284,13 +333,13 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
     const Tensor* found = nullptr;
     for (std::size_t i = 0; i < request.inputs.size(); ++i) {
       if (request.inputs[i].name != name) continue;
-      if (found != nullptr) refuse("input '{}' is given twice", name);
+      if (found != nullptr) refuse("input {} is given twice", detail::quoted(name));
       found = &request.inputs[i];
       used[i] = true;
     }
     if (found == nullptr)
-      refuse("input '{}' is missing; give {}, as GET of the model's metadata lists it", name,
-             expected);
+      refuse("input {} is missing; give {}, as GET of the model's metadata lists it",
+             detail::quoted(name), expected);
     return *found;
   };
   std::int64_t samples = -1;
@@ -299,18 +348,17 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
   const auto column = [&](const Tensor& tensor) {
     if (tensor.shape.empty() || tensor.shape.size() > 2 ||
         (tensor.shape.size() == 2 && tensor.shape[1] != 1))
-      refuse("input '{}': shape {}; give [n,1]", tensor.name, shape_of(tensor));
+      refuse("input {}: shape {}; give [n,1]", detail::quoted(tensor.name), shape_of(tensor));
     if (samples < 0) samples = tensor.shape[0], first = tensor.name;
     if (tensor.shape[0] != samples)
-      refuse("input '{}': {} samples; input '{}' has {}; give as many of all", tensor.name,
-             tensor.shape[0], first, samples);
-    if (samples > most_samples)
-      refuse("input '{}': {} samples are more than the {} of one request; send them in parts",
-             tensor.name, samples, most_samples);
+      refuse("input {}: {} samples; input {} has {}; give as many of all",
+             detail::quoted(tensor.name), tensor.shape[0], detail::quoted(first), samples);
+    check_samples(tensor, most_samples);
   };
   const auto of_type = [](const Tensor& tensor, std::initializer_list<std::string_view> types) {
     if (std::find(types.begin(), types.end(), tensor.datatype) == types.end())
-      refuse("input '{}': datatype {}; give {}", tensor.name, tensor.datatype,
+      refuse("input {}: datatype {}; give {}", detail::quoted(tensor.name),
+             detail::quoted(tensor.datatype),
              types.size() == 1 ? std::string(*types.begin())
                                : "BYTES, texts as they stand in the data, or INT64, rows");
   };
@@ -323,8 +371,8 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
         find(name + "__values", fmt::format("{} [entries], and NAME__lengths", types));
     if (tensor.shape.empty() || tensor.shape.size() > 2 ||
         (tensor.shape.size() == 2 && tensor.shape[1] != 1))
-      refuse("input '{}': shape {}; give [entries], of all samples together", tensor.name,
-             shape_of(tensor));
+      refuse("input {}: shape {}; give [entries], of all samples together",
+             detail::quoted(tensor.name), shape_of(tensor));
     const Tensor& lengths = find(name + "__lengths", "INT64 [n,1], entries per sample");
     of_type(lengths, {"INT64"});
     column(lengths);
@@ -358,9 +406,9 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
   for (std::size_t i = 0; i < used.size(); ++i)
     if (!used[i])
       refuse(
-          "input '{}' is none of the model's; leave it out (GET of the model's metadata lists "
+          "input {} is none of the model's; leave it out (GET of the model's metadata lists "
           "them)",
-          request.inputs[i].name);
+          detail::quoted(request.inputs[i].name));
   columns.samples = std::max<std::int64_t>(samples, 0);
   return columns;
 }
@@ -431,10 +479,9 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
 }
 
 std::string error_body(std::string_view text) {
-  // A client may have sent bytes that are no UTF-8, which JSON may not hold.
+  // A folder's name may have bytes that are no UTF-8, which JSON may not hold.
   std::string plain(text);
-  for (char& c : plain)
-    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  for (std::size_t at; (at = detail::utf8_end(plain)) < plain.size();) plain[at] = '?';
   std::string out = "{\"error\":";
   append_json_string(out, plain);
   return out + "}";

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -24,6 +25,13 @@ struct Refusal : std::runtime_error {
   int status;
 };
 
+/// What a request may take.
+struct RequestLimits {
+  std::int64_t most_samples = std::int64_t{1} << 40;
+  /// Called with bytes before they are taken. Throws if they are not to be had.
+  std::function<void(std::uint64_t)> take = [](std::uint64_t) {};
+};
+
 /// One input of a request. Views of `texts` end with the request's body.
 struct Tensor {
   std::string name, datatype;
@@ -31,8 +39,8 @@ struct Tensor {
   std::vector<float> floats{};
   std::vector<double> doubles{};
   std::vector<std::int64_t> integers{};
-  std::vector<std::string> strings{};  ///< of JSON, which has escapes
   std::vector<std::string_view> texts{};
+  std::vector<char> unescaped{};  ///< of JSON's texts with escapes
 };
 
 struct InferRequest {
@@ -43,8 +51,9 @@ struct InferRequest {
 
 /// Reads a request's body; `header`: the value of Inference-Header-Content-Length, the bytes of
 /// JSON before binary tensors; none: all is JSON. Throws Refusal, of status 400, for everything
-/// that a request must not be.
-InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header);
+/// that a request must not be; what `limits.take` throws, too.
+InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header,
+                                 const RequestLimits& limits = {});
 
 /// The columns that the inputs name, in the model's order, as views of them. A list column L comes
 /// as L__values and L__lengths. Throws Refusal for inputs that are missing, unknown, or of another

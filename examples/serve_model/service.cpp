@@ -6,6 +6,8 @@
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/json_reader.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/serving/batching_scorer.hpp>
 #include <tessera/serving/frozen_model.hpp>
 #include <tessera/serving/row_format.hpp>
@@ -19,6 +21,8 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <new>
@@ -199,7 +203,13 @@ std::string unescaped(std::string_view text) {
   return plain;
 }
 
+/// The parts of a path; of a whole URL, which a request may have in its place, those of its path.
 std::vector<std::string> path_of(std::string_view target) {
+  if (const std::size_t scheme = target.find("://");
+      scheme != std::string_view::npos && scheme < target.find('/')) {
+    target.remove_prefix(scheme + 3);
+    target.remove_prefix(std::min(target.find_first_of("/?"), target.size()));
+  }
   target = target.substr(0, target.find('?'));
   std::vector<std::string> parts;
   while (!target.empty()) {
@@ -211,6 +221,70 @@ std::vector<std::string> path_of(std::string_view target) {
   while (!parts.empty() && parts.back().empty()) parts.pop_back();
   return parts;
 }
+
+/// A label's value, as Prometheus reads it.
+std::string label_text(std::string_view value) {
+  std::string out;
+  for (const char c : value) {
+    if (c == '"' || c == '\\') out.push_back('\\');
+    c == '\n' ? out += "\\n" : out += c;
+  }
+  return out;
+}
+
+std::string json_string(std::string_view text) {
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+/// Threads that do what would keep those of the connections for too long.
+class Workers {
+ public:
+  explicit Workers(int threads) {
+    for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { work(); });
+  }
+  /// Does all that was added.
+  ~Workers() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void add(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void work() {
+    for (;;) {
+      std::function<void()> job;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  std::mutex mutex_;  ///< of what follows
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace
 
@@ -238,8 +312,9 @@ struct Service::Parts {
     if (found == models.end()) {
       std::string names;
       for (const auto& [name, versions] : models)
-        names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
-      throw Refusal(404, fmt::format("there is no model '{}'; there are {}", model, names));
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", detail::quoted(name));
+      throw Refusal(
+          404, fmt::format("there is no model {}; there are {}", detail::quoted(model), names));
     }
     return found->second;
   }
@@ -249,9 +324,56 @@ struct Service::Parts {
     if (number.empty()) return *versions.rbegin()->second;
     const auto found = is_number(number) ? versions.find(std::stoll(number)) : versions.end();
     if (found == versions.end())
-      throw Refusal(404, fmt::format("model '{}' has no version '{}'; the highest is {}", model,
-                                     number, versions.rbegin()->first));
+      throw Refusal(
+          404, fmt::format("model {} has no version {}; the highest is {}", detail::quoted(model),
+                           detail::quoted(number), versions.rbegin()->first));
     return *found->second;
+  }
+
+  /// What a request asks for.
+  enum class Asks : std::uint8_t { metrics, server, live, ready, model, model_ready, infer };
+  struct Route {
+    Asks asks;
+    std::string name{};          ///< of the model
+    Version* version = nullptr;  ///< null: of none
+  };
+  /// Throws Refusal.
+  Route route(const HttpRequest& http) {
+    const std::vector<std::string> path = path_of(http.target);
+    const auto is = [&](std::size_t i, std::string_view word) {
+      return i < path.size() && path[i] == word;
+    };
+    const auto found = [&](std::string_view method, Route route) {
+      if (http.method != method)
+        throw Refusal(405,
+                      fmt::format("{} of {} is not served; use {}", detail::quoted(http.method),
+                                  detail::quoted(http.target), method));
+      return route;
+    };
+    if (path.size() == 1 && is(0, "metrics")) return found("GET", {Asks::metrics});
+    if (path.size() == 1 && is(0, "v2")) return found("GET", {Asks::server});
+    if (path.size() == 3 && is(0, "v2") && is(1, "health") && (is(2, "live") || is(2, "ready")))
+      return found("GET", {is(2, "live") ? Asks::live : Asks::ready});
+    const bool versioned = is(3, "versions") && path.size() >= 5;
+    const std::size_t verb = versioned ? 5 : 3;
+    if (path.size() < 3 || !is(0, "v2") || !is(1, "models") || path.size() > verb + 1)
+      throw Refusal(404,
+                    fmt::format("there is no {}; there are /v2, /v2/health/live, "
+                                "/v2/health/ready, /v2/models/NAME[/versions/N], the same with "
+                                "/ready or /infer behind it, and /metrics",
+                                detail::quoted(http.target)));
+    Version* const version = &version_of(path[2], versioned ? path[4] : "");
+    if (path.size() == verb) return found("GET", {Asks::model, path[2], version});
+    if (is(verb, "ready")) return found("GET", {Asks::model_ready, path[2], version});
+    if (!is(verb, "infer"))
+      throw Refusal(404, fmt::format("{} of a model is not served; there are ready and infer",
+                                     detail::quoted(path[verb])));
+    Route infer = found("POST", {Asks::infer, path[2], version});
+    if (!http.encoding.empty() && http.encoding != "identity")
+      throw Refusal(415, fmt::format("bodies of Content-Encoding {} are not served; send the "
+                                     "plain one",
+                                     detail::quoted(http.encoding)));
+    return infer;
   }
 
   void count(int status) {
@@ -276,7 +398,8 @@ struct Service::Parts {
       out += head;
       for (const auto& [name, versions] : models)
         for (const auto& [number, version] : versions)
-          out += line(fmt::format("model=\"{}\",version=\"{}\"", name, number), *version);
+          out +=
+              line(fmt::format("model=\"{}\",version=\"{}\"", label_text(name), number), *version);
     };
     each(
         "# HELP serve_model_step The training step of the model that is served.\n# TYPE "
@@ -313,22 +436,23 @@ struct Service::Parts {
   std::atomic<std::int64_t> in_flight{0};
   std::mutex mutex;  ///< of what follows
   std::map<int, std::uint64_t> statuses;
-  std::map<std::string, Versions> models;  ///< ends first, and answers what waits
+  std::map<std::string, Versions> models;  ///< answers what waits, when it ends
+  Workers readers{options.threads};        ///< ends first: what it reads goes to the models
 };
 
-namespace {
-
 /// An inference request from its body to its reply. Ends itself.
-struct Inference {
+struct Service::Inference {
+  Clock::time_point begin = Clock::now();
+  std::string name;  ///< of the model
+  Version* version = nullptr;
   std::int64_t step = 0;  ///< of the model that scores it
   HttpRequest http;
+  std::function<void(HttpReply)> reply;
   InferRequest request;
   EncodedSamples samples;
   std::vector<float> scores;
   BatchingScorer::Request scoring;
 };
-
-}  // namespace
 
 Service::Service(const ServiceOptions& options) : parts_(std::make_unique<Parts>(options)) {}
 Service::~Service() = default;
@@ -353,101 +477,108 @@ std::vector<std::string> Service::descriptions() const {
   return lines;
 }
 
-void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
-  Parts& parts = *parts_;
-  const auto answer = [&](HttpReply made) {
-    parts.count(made.status);
-    reply(std::move(made));
-  };
-  const auto allow = [&](std::string_view method) {
-    if (http.method != method)
-      throw Refusal(
-          405, fmt::format("{} of '{}' is not served; use {}", http.method, http.target, method));
-  };
+bool Service::takes_body(const HttpRequest& request) const {
   try {
-    const std::vector<std::string> path = path_of(http.target);
-    const auto is = [&](std::size_t i, std::string_view word) {
-      return i < path.size() && path[i] == word;
+    return parts_->route(request).asks == Parts::Asks::infer;
+  } catch (const Refusal&) {
+    return false;
+  }
+}
+
+void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
+  // Bodies of one sample, or of some, are read at once.
+  constexpr std::size_t kLong = std::size_t{64} << 10;
+  Parts& parts = *parts_;
+  answer_faults(reply, [&] {
+    const Parts::Route route = parts.route(http);
+    const auto answer = [&](HttpReply made) {
+      parts.count(made.status);
+      reply(std::move(made));
     };
-    if (path.size() == 1 && is(0, "metrics")) {
-      allow("GET");
-      return answer({.type = "text/plain; version=0.0.4", .body = parts.metrics()});
+    if (parts.leaving &&
+        (route.asks == Parts::Asks::ready || route.asks == Parts::Asks::model_ready))
+      throw Refusal(503, "the server is about to end; send requests to another");
+    switch (route.asks) {
+      case Parts::Asks::metrics:
+        return answer({.type = "text/plain; version=0.0.4", .body = parts.metrics()});
+      case Parts::Asks::server:
+        return answer({.body = server_metadata()});
+      case Parts::Asks::live:
+        return answer({.body = "{\"live\":true}"});
+      case Parts::Asks::ready:
+        return answer({.body = "{\"ready\":true}"});
+      case Parts::Asks::model_ready:
+        return answer(
+            {.body = fmt::format("{{\"name\":{},\"ready\":true}}", json_string(route.name))});
+      case Parts::Asks::model: {
+        std::vector<std::string> numbers;
+        for (const auto& [number, other] : parts.versions_of(route.name))
+          numbers.push_back(std::to_string(number));
+        const std::shared_ptr<Served> served = route.version->served();
+        return answer({.body = model_metadata(route.name, numbers, served->model->step(),
+                                              served->model->description())});
+      }
+      case Parts::Asks::infer:
+        break;
     }
-    if (path.size() == 1 && is(0, "v2")) {
-      allow("GET");
-      return answer({.body = server_metadata()});
-    }
-    if (path.size() == 3 && is(0, "v2") && is(1, "health") && (is(2, "live") || is(2, "ready"))) {
-      allow("GET");
-      if (is(2, "ready") && parts.leaving)
-        throw Refusal(503, "the server is about to end; send requests to another");
-      return answer({.body = fmt::format("{{\"{}\":true}}", path[2])});
-    }
-    const bool versioned = is(3, "versions") && path.size() >= 5;
-    const std::size_t verb = versioned ? 5 : 3;
-    if (path.size() < 3 || !is(0, "v2") || !is(1, "models") || path.size() > verb + 1)
-      throw Refusal(404,
-                    fmt::format("there is no '{}'; there are /v2, /v2/health/live, "
-                                "/v2/health/ready, /v2/models/NAME[/versions/N], the same with "
-                                "/ready or /infer behind it, and /metrics",
-                                http.target));
-    Version& version = parts.version_of(path[2], versioned ? path[4] : "");
-    if (path.size() == verb) {
-      allow("GET");
-      std::vector<std::string> numbers;
-      for (const auto& [number, other] : parts.versions_of(path[2]))
-        numbers.push_back(std::to_string(number));
-      const std::shared_ptr<Served> served = version.served();
-      return answer({.body = model_metadata(path[2], numbers, served->model->step(),
-                                            served->model->description())});
-    }
-    if (is(verb, "ready")) {
-      allow("GET");
-      if (parts.leaving) throw Refusal(503, "the server is about to end");
-      return answer({.body = fmt::format("{{\"name\":\"{}\",\"ready\":true}}", path[2])});
-    }
-    if (!is(verb, "infer"))
-      throw Refusal(
-          404, fmt::format("'{}' of a model is not served; there are ready and infer", path[verb]));
-    allow("POST");
-    if (!http.encoding.empty() && http.encoding != "identity")
-      throw Refusal(415, fmt::format("bodies of Content-Encoding '{}' are not served; send the "
-                                     "plain one",
-                                     http.encoding));
-    const auto begin = Clock::now();
     auto inference = std::make_shared<Inference>();
+    inference->name = route.name;
+    inference->version = route.version;
+    inference->http = std::move(http);
+    inference->reply = reply;
+    if (inference->http.body.size() <= kLong) return infer(inference);
+    parts.readers.add([this, inference = std::move(inference)] { infer(inference); });
+  });
+}
+
+/// Reads a request and gives it to its model's scorer.
+void Service::infer(const std::shared_ptr<Inference>& inference) {
+  Parts& parts = *parts_;
+  answer_faults(inference->reply, [&] {
     // not kept by the request, which ends on a thread of its scorer; a scorer answers all
-    const std::shared_ptr<Served> served = version.served();
+    const std::shared_ptr<Served> served = inference->version->served();
     const FrozenModel& model = *served->model;
     inference->step = model.step();
-    inference->http = std::move(http);
+    Held* const held = inference->http.held;
+    const auto hold = [&](std::uint64_t bytes) {
+      if (held != nullptr && !held->set(bytes)) throw Refusal(503, kHeldTooMuch);
+    };
     std::optional<std::string_view> json_bytes;
     if (inference->http.json_bytes) json_bytes = *inference->http.json_bytes;
-    inference->request = parse_infer_request(inference->http.body, json_bytes);
-    model.inputs().encode(
-        columns_of(inference->request, model.description(), parts.options.most_samples),
-        inference->samples);
-    inference->scores.resize(static_cast<std::size_t>(inference->samples.samples));
-    inference->scoring.samples = &inference->samples;
+    InferRequest& request = inference->request;
+    EncodedSamples& samples = inference->samples;
+    request = parse_infer_request(inference->http.body, json_bytes,
+                                  {parts.options.most_samples, [&](std::uint64_t bytes) {
+                                     hold((held == nullptr ? 0 : held->bytes()) + bytes);
+                                   }});
+    model.inputs().encode(columns_of(request, model.description(), parts.options.most_samples),
+                          samples);
+    inference->scores.resize(static_cast<std::size_t>(samples.samples));
+    // all that is needed from here on
+    request.inputs = {};
+    inference->http.body = {};
+    hold(sizeof(float) * (samples.numbers.capacity() + samples.event_numbers.capacity() +
+                          inference->scores.capacity()) +
+         sizeof(std::int64_t) * (samples.rows.capacity() + samples.offsets.capacity()));
+    inference->scoring.samples = &samples;
     inference->scoring.scores = inference->scores;
-    inference->scoring.done = [this, inference, begin, &version, name = path[2],
-                               reply](std::exception_ptr error) {
+    inference->scoring.done = [this, inference](std::exception_ptr error) {
+      Version& version = *inference->version;
       HttpReply made;
-      try {
+      // what is wrong with the samples is an InvalidArgument, as where they are encoded
+      answer_faults(inference->reply, [&] {
+        --parts_->in_flight;
         if (error) std::rethrow_exception(error);
         version.samples += inference->scores.size();
-        version.seconds.add(std::chrono::duration<double>(Clock::now() - begin).count());
-        Reply scored = infer_reply(name, version.number, inference->step, inference->request,
-                                   inference->scores);
+        version.seconds.add(std::chrono::duration<double>(Clock::now() - inference->begin).count());
+        Reply scored = infer_reply(inference->name, version.number, inference->step,
+                                   inference->request, inference->scores);
         made.body = std::move(scored.body);
         made.json_bytes = scored.json_bytes;
         if (scored.json_bytes > 0) made.type = "application/octet-stream";
-      } catch (const std::exception& fault) {
-        made = {.status = 500, .body = error_body(fault.what())};
-      }
-      parts_->count(made.status);
-      --parts_->in_flight;
-      reply(std::move(made));
+        parts_->count(made.status);
+        inference->reply(std::move(made));
+      });
     };
     ++parts.in_flight;
     if (!served->scorer.submit(inference->scoring)) {
@@ -455,14 +586,23 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
       inference->scoring.done = nullptr;  // it owns itself
       throw Refusal(503, "too many requests wait for this model; try again in a second");
     }
+  });
+}
+
+/// Does f, and replies with what it throws.
+template <class F>
+void Service::answer_faults(const std::function<void(HttpReply)>& reply, const F& f) {
+  const auto refuse = [&](int status, const std::string& text) { reply(refusal(status, text)); };
+  try {
+    f();
   } catch (const Refusal& refused) {
-    answer({.status = refused.status, .body = error_body(refused.what())});
+    refuse(refused.status, refused.what());
   } catch (const InvalidArgument& error) {
-    answer({.status = 400, .body = error_body(error.what())});
+    refuse(400, error.what());
   } catch (const std::bad_alloc&) {
-    answer({.status = 503, .body = error_body("the server has no memory left for this request")});
+    refuse(503, "the server has no memory left for this request");
   } catch (const std::exception& error) {
-    answer({.status = 500, .body = error_body(error.what())});
+    refuse(500, error.what());
   }
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -33,11 +34,41 @@ struct ServiceOptions {
   std::function<void(const std::string&)> log = [](const std::string&) {};
 };
 
+/// The bytes that one request holds, from its body to its reply, of all that requests may hold.
+class Held {
+ public:
+  /// `all`: the sum of all requests.
+  Held(std::atomic<std::uint64_t>& all, std::uint64_t most) : all_(all), most_(most) {}
+  ~Held() { set(0); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  std::uint64_t bytes() const { return bytes_; }
+  /// Holds so many bytes from now on. False, and nothing has changed, if all would hold too many.
+  bool set(std::uint64_t bytes) {
+    const std::uint64_t more = bytes > bytes_ ? bytes - bytes_ : 0;
+    if (more > 0 && all_.fetch_add(more) + more > most_) {
+      all_.fetch_sub(more);
+      return false;
+    }
+    if (more == 0) all_.fetch_sub(bytes_ - bytes);
+    bytes_ = bytes;
+    return true;
+  }
+
+ private:
+  std::atomic<std::uint64_t>& all_;
+  std::uint64_t most_, bytes_ = 0;
+};
+inline constexpr const char* kHeldTooMuch =
+    "the server holds as many bytes of requests as it may; try again in a second";
+
 /// What a connection has read.
 struct HttpRequest {
-  std::string method, target, body;
+  std::string method, target, body{};
   std::optional<std::string> json_bytes{};  ///< header Inference-Header-Content-Length
   std::string encoding{};                   ///< header Content-Encoding
+  Held* held = nullptr;                     ///< until the reply; null: nothing is counted
 };
 
 struct HttpReply {
@@ -56,7 +87,10 @@ class Service {
   /// Answers all requests first.
   ~Service();
 
-  /// Calls reply once, from here or from another thread.
+  /// Whether a request's body is wanted: it goes to a model that is there, by the right method.
+  bool takes_body(const HttpRequest& request) const;
+  /// Calls reply once, from here or from another thread. Long bodies are read on threads of the
+  /// service.
   void handle(HttpRequest request, std::function<void(HttpReply)> reply);
   /// An answer that the connection makes without a request: 408, 413, ...; it is counted.
   HttpReply refusal(int status, const std::string& text);
@@ -67,6 +101,11 @@ class Service {
 
  private:
   struct Parts;
+  struct Inference;
+  void infer(const std::shared_ptr<Inference>& inference);
+  template <class F>
+  void answer_faults(const std::function<void(HttpReply)>& reply, const F& f);
+
   std::unique_ptr<Parts> parts_;
 };
 

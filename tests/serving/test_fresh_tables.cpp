@@ -327,7 +327,7 @@ TEST_CASE("what is damaged, partial, or of another base is refused, and the old 
       }),
       "row 0 behind row 1");
   has(edited([&] { edit_tensor<float>(bad, "item.weight", [](auto& x) { x[5] = INFINITY; }); }),
-      "table 'item', rows from 0 on");
+      "table 'item', row 0, column 5: inf");
   tables.apply(good);
   CHECK(same_bits(served(*tables.current()), decoded(RowFormat::int8, training.items())));
   CHECK_THROWS_WITH_AS(

@@ -466,6 +466,56 @@ TEST_CASE("what does not fit is refused by name") {
                        doctest::Contains("'top.0.weight' has 144 numbers"), DataError);
 }
 
+TEST_CASE("weights, transformed numbers and logits that are not finite are refused by name") {
+  for (const char* kind : {"dot", "wide"}) {
+    const ModelDescription model = description(kind);
+    Saved saved(model);
+    SelfCommunicator self;
+    std::int64_t step = 12;
+    // the checkpoint with one number changed, or an increment of it
+    const auto with = [&](const std::string& tensor, std::size_t place, float value) {
+      auto tensors = saved.tensors;
+      tensors.at(tensor).at(place) = value;
+      CheckpointContents contents;
+      for (auto& [name, values] : tensors)
+        contents.add(Host(), name, CheckpointReader(saved.checkpoint).tensor(name).shape,
+                     std::span(values));
+      add_model_description(contents, model, {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
+      save_checkpoint(self, saved.folder.path, contents, ++step);
+      return *latest_checkpoint(saved.folder.path);
+    };
+    for (const float bad : {NAN, INFINITY, -INFINITY})
+      for (const RowFormat format : {RowFormat::fp32, RowFormat::bf16, RowFormat::int4}) {
+        CHECK_THROWS_WITH_AS(FrozenModel(with("city.weight", 13, bad), {.format = format}),
+                             doctest::Contains("table 'city', row 2, column 1"), DataError);
+        CHECK_THROWS_WITH_AS(FrozenModel(with("top.0.bias", 3, bad), {.format = format}),
+                             doctest::Contains("layer 'top.0.bias', row 3"), DataError);
+      }
+    if (model.wide)
+      CHECK_THROWS_WITH_AS(FrozenModel(with("wide.C1.weight", 13, NAN)),
+                           doctest::Contains("table 'wide.C1', row 13"), DataError);
+    // finite weights whose logit is not
+    saved.tensors.at("top.0.bias")[0] = 1000;
+    const FrozenModel large(with("top.1.weight", 0, 3e38f));
+    EncodedSamples encoded;
+    large.inputs().encode(Samples(1, 4).columns(), encoded);
+    std::vector<float> scores(4);
+    CHECK_THROWS_WITH_AS(large.score(encoded, scores),
+                         doctest::Contains("sample 0: its logit is inf"), InvalidArgument);
+  }
+  // of numbers that the transform makes infinite
+  ModelDescription model = description("dot");
+  model.numeric[1].scale = 1e10f;
+  const Saved saved(model);
+  const FrozenModel steep(saved.checkpoint);
+  Samples samples(1, 4);
+  samples.age.assign({1, 1, 3e38f, 1});
+  EncodedSamples encoded;
+  CHECK_THROWS_WITH_AS(steep.inputs().encode(samples.columns(), encoded),
+                       doctest::Contains("column 'age', sample 2: 3e+38 is too large"),
+                       InvalidArgument);
+}
+
 TEST_CASE("an increment gives a model its rows and layers, and another's is refused") {
   for (const std::string kind : {"cross", "wide", "projected"}) {
     CAPTURE(kind);

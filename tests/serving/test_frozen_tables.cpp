@@ -374,14 +374,24 @@ TEST_CASE("what cannot be frozen leaves no file") {
   contents.add(embeddings);
   save_checkpoint(self, folder.path / "run", contents, 1);
   const std::filesystem::path checkpoint = *latest_checkpoint(folder.path / "run");
-  const std::string text = message_of(
-      [&] { freeze_checkpoint(checkpoint, folder.path / "frozen", {.format = RowFormat::int8}); });
-  CAPTURE(text);
-  CHECK(text.find("table 'query'") != std::string::npos);
-  CHECK(text.find("row 17 holds nan") != std::string::npos);
-  CHECK(!std::filesystem::exists(folder.path / "frozen"));
-  CHECK(!std::filesystem::exists(folder.path / "frozen.partial"));
-  freeze_checkpoint(checkpoint, folder.path / "frozen");  // floats hold anything
+  for (std::size_t f = 0; f < row_format_names.size(); ++f) {
+    const std::string text = message_of([&] {
+      freeze_checkpoint(checkpoint, folder.path / "frozen", {.format = static_cast<RowFormat>(f)});
+    });
+    CAPTURE(text);
+    CHECK(text.find("query.safetensors', table 'query', row 17, column 3: nan") !=
+          std::string::npos);
+    CHECK(!std::filesystem::exists(folder.path / "frozen"));
+    CHECK(!std::filesystem::exists(folder.path / "frozen.partial"));
+  }
+  values[17 * 20 + 3] = 70000;  // no half
+  embeddings.tables().set("query", {values.data(), 300, 20});
+  save_checkpoint(self, folder.path / "run", contents, 2);
+  const std::filesystem::path large = *latest_checkpoint(folder.path / "run");
+  CHECK_THROWS_WITH_AS(
+      freeze_checkpoint(large, folder.path / "frozen", {.format = RowFormat::fp16}),
+      doctest::Contains("row 17, column 3: 70000 does not fit fp16"), DataError);
+  freeze_checkpoint(large, folder.path / "frozen", {.format = RowFormat::bf16});
   CHECK_THROWS_AS(freeze_checkpoint(folder.path / "nothing", folder.path / "x"), DataError);
 }
 

@@ -15,9 +15,13 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace tessera;
@@ -154,6 +158,8 @@ TEST_CASE("what is no description is refused with the file and the place") {
   check("\"bottom_mlp\":[2,8,4]", "\"bottom_mlp\":[]", "only concat");
   check("[2,8,4]", "[3,8,4]", "bottom_mlp");
   check("\"cross_rank\"", "\"cross_ranks\"", "'cross_ranks' is not known");
+  check("\"cross_rank\"", '"' + std::string(9999, 'x') + '"',
+        '\'' + std::string(80, 'x') + "...' is not known");
   check("\"shift\":", "\"scale\":", "twice");
   check("\"list\":true", "\"list\":1", "true or false");
   check("\"table\":\"city\"", "\"table\":\"town\"", "no table 'town'");
@@ -202,4 +208,54 @@ TEST_CASE("a checkpoint without a description says what to do") {
     CHECK_THROWS_AS(contents.set_file("0000-x", ""), InvalidArgument);
   }));
   CHECK_THROWS_WITH_AS(read_model_description(reader), doctest::Contains("--resume"), DataError);
+}
+
+TEST_CASE("a checkpoint that is cut off and copied over while it is read is an error, or whole") {
+  const TemporaryFolder folder;
+  std::vector<float> values{1, 2, 3, 4};
+  const std::string last = "tensor 2999";
+  const auto checkpoint = saved(folder, values, [&](CheckpointContents& contents) {
+    // a header that takes a while to read
+    for (int i = 0; i < 3000; ++i)
+      contents.add(Host(), "tensor " + std::to_string(i), {2, 2}, std::span(values));
+  });
+  const auto file = [&] {
+    const CheckpointReader reader(checkpoint);
+    const auto piece = reader.tensor(last).pieces.at(0);
+    return checkpoint / reader.manifest().files.at(static_cast<std::size_t>(piece.file)).name;
+  }();
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  REQUIRE(bytes.size() > 200'000);
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over) {
+      std::filesystem::resize_file(file, 0);
+      std::this_thread::yield();
+      std::fstream(file, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+      std::this_thread::yield();
+    }
+  });
+  int refused = 0, whole = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while ((refused < 40 || whole < 3) && std::chrono::steady_clock::now() < until) {
+    try {
+      CheckpointReader reader(checkpoint);
+      whole += reader.read<float>(last) == values;
+    } catch (const DataError& error) {
+      CHECK(std::string(error.what()).find(file.string()) != std::string::npos);
+      ++refused;
+    }
+  }
+  over = true;
+  other.join();
+  CHECK(refused >= 40);
+  // a whole copy between two reads
+  CheckpointReader between(checkpoint);
+  between.verify(0, between.chunks());
+  CHECK_NOTHROW(between.check_unchanged());
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+  CHECK_THROWS_WITH_AS(between.check_unchanged(), doctest::Contains("was changed while"),
+                       DataError);
+  CHECK(CheckpointReader(checkpoint).read<float>(last) == values);
 }

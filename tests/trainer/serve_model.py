@@ -248,8 +248,6 @@ def triton(binaries, folder, rows, expected):
     for binary in (True, False):
         inputs = []
         for name, (datatype, shape, values) in criteo_columns(rows).items():
-            if not binary and datatype == "FP32":
-                values = [0.0 if math.isnan(v) else v for v in values]  # JSON has no NaN, and this client no null
             inputs.append(triton_input(client, np, name, (datatype, shape, values), binary))
         for outputs in (None, [client.InferRequestedOutput("score", binary_data=binary)]):
             scores = triton_client.infer("model", inputs, outputs=outputs, request_id="x").as_numpy("score")
@@ -527,6 +525,142 @@ def test_wrong_requests(binaries, folder):
                            (["--model", "x"], "NAME=DIR"), (["--checkpoint", folder / "dot", "--host", "example"], "address")):
         ended = subprocess.run([binaries / "serve_model", "--port", "0", *options], capture_output=True, text=True)
         check(ended.returncode in (1, 2) and words in ended.stderr and ended.stderr.count("\n") == 1, options, ended)
+
+
+def test_limits(binaries, checkpoint):
+    """What a client announces, sends or does not read takes no more than --max-memory, and does not keep others waiting."""
+    infer = b"/v2/models/model/infer"
+    server = Server(binaries, "--checkpoint", checkpoint, "--max-memory", "32MiB", "--max-body", "16MiB", "--request-timeout", "120")
+    memory = lambda: int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    good = lambda: server.json("POST", infer.decode(), valid_body())[0]
+    connect = lambda: socket.create_connection(("127.0.0.1", server.port), 60)
+    post = lambda body, path=infer: b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    check(good() == 200)
+    before = memory()
+    # bodies that are announced, and do not come; whole or in chunks, also to no model
+    waiting = [connect() for _ in range(20)]
+    for i, client in enumerate(waiting):
+        client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\n" % (infer if i % 4 else b"/nothing") +
+                       (b"Content-Length: 16777216\r\n\r\n{" if i % 2 else b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
+    check(good() == 200, "announced bodies take memory")
+    # the path is looked at before the body comes
+    with connect() as client:
+        client.sendall(b"POST /nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n")
+        check(client.makefile("rb").readline().split()[1] == b"404")
+    # 12 bodies of 8 MiB that stop before their ends: the fifth does not fit
+    held = [connect() for _ in range(12)]
+    refused = 0
+    for client in held:
+        try:
+            client.sendall(post(b"x" * (8 << 20))[:-1])
+        except OSError:
+            refused += 1
+    check(server.json("GET", "/v2/health/live")[0] == 200)
+    check(memory() - before < 80 << 20, "held", (memory() - before) >> 20, "MiB")
+    for client in held + waiting:
+        client.close()
+    until = time.monotonic() + 30
+    while good() != 200:
+        check(time.monotonic() < until, "memory is not given back")
+    # long names come back short, also where nobody reads the replies
+    silent = [connect() for _ in range(8)]
+    for client in silent:
+        client.sendall(post(b'{"inputs":[{"name":"' + b"x" * (4 << 20) + b'","datatype":"FP32","shape":[1],"data":[]}]}'))
+        check(int(re.search(rb"Content-Length: (\d+)", client.recv(400))[1]) < 300)
+    check(good() == 200)
+    for client in silent:
+        client.close()
+    # health does not wait for those who send long bodies of nothing
+    over, worst = time.monotonic() + 2, 0.0
+    keys = post(b'{"x":0' + b"".join(b',"%x":0' % i for i in range(1 << 20)) + b"}")
+
+    def send():
+        while time.monotonic() < over:
+            with connect() as client:
+                client.sendall(keys)
+                client.recv(100)
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while time.monotonic() < over:
+        begin = time.monotonic()
+        check(server.json("GET", "/v2/health/live")[0] == 200)
+        worst = max(worst, time.monotonic() - begin)
+    for thread in threads:
+        thread.join()
+    print(f"slowest answer of /v2/health/live beside long bodies: {worst:.3f} s")
+    # HEAD has no body, URLs are paths
+    with connect() as client:
+        file = client.makefile("rb")
+        client.sendall(b"HEAD /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\nGET http://x/v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        for _ in range(2):
+            check(file.readline().split()[1] == b"200")
+            check(b"Content-Length: 13\r\n" in list(iter(file.readline, b"\r\n")))
+        check(file.read(13) == b'{"live":true}')
+    server.end()
+
+
+def test_end(binaries, checkpoint):
+    """New connections until SIGTERM ends the server: each that it has gets its answer. A second signal ends it at once."""
+    body = json.dumps(valid_body()).encode()
+    request = b"POST /v2/models/model/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    answered = 0
+    for _ in range(5):
+        server = Server(binaries, "--checkpoint", checkpoint, "--drain", "0.1")
+        lost, counts = [], []
+
+        def client():
+            count = 0
+            while True:
+                try:
+                    one = socket.create_connection(("127.0.0.1", server.port), 30)
+                except OSError:
+                    return counts.append(count)
+                with one:
+                    try:
+                        one.sendall(request)
+                        line = one.makefile("rb").readline()
+                        if line.split()[1:2] != [b"200"]:
+                            lost.append(line)
+                    except OSError as error:
+                        lost.append(repr(error))
+                count += 1
+
+        threads = [threading.Thread(target=client) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.2)
+        server.end()
+        for thread in threads:
+            thread.join()
+        check(not lost, lost)
+        answered += sum(counts)
+    check(answered > 100, answered)
+    server = Server(binaries, "--checkpoint", checkpoint, "--drain", "60")
+    server.process.send_signal(signal.SIGTERM)
+    until = time.monotonic() + 30
+    while server.json("GET", "/v2/health/ready")[0] != 503:
+        check(time.monotonic() < until)
+    server.process.send_signal(signal.SIGTERM)
+    check(server.process.wait(timeout=20) == -signal.SIGTERM)
+    print("requests on new connections that were answered while the server ended five times:", answered)
+
+
+def test_command_line(binaries):
+    def run(*options):
+        ended = subprocess.run([binaries / "serve_model", *options], capture_output=True, text=True)
+        return ended.returncode, ended.stdout, ended.stderr
+
+    code, text, _ = run("--help")
+    for word in ("--checkpoint", "--model", "--watch", "--max-memory", "--drain", "--port", "--version"):
+        check(word in text, word)
+    check(code == 0)
+    code, text, _ = run("--version")
+    check(code == 0 and re.fullmatch(r"serve_model \d+\.\d+\.\d+\n", text), text)
+    for port in ("99999", "-1", "x"):
+        code, _, error = run("--checkpoint", "x", "--port", port)
+        check(code == 2 and "--port" in error and "65535" in error and error.count("\n") == 1, error)
 
 
 def test_versions(binaries, folder):
@@ -848,6 +982,9 @@ def main():
         folder = pathlib.Path(name)
         test_scores(arguments.binaries, folder)
         test_wrong_requests(arguments.binaries, folder)
+        test_command_line(arguments.binaries)
+        test_limits(arguments.binaries, folder / "dot")
+        test_end(arguments.binaries, folder / "dot")
         test_histories(arguments.binaries, folder)
         test_versions(arguments.binaries, folder)
         test_watch(arguments.binaries, folder)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -63,6 +64,14 @@ class File {
     struct stat status = {};
     check(::fstat(file_, &status) == 0, "read");
     return static_cast<std::uint64_t>(status.st_size);
+  }
+
+  /// Another one once the file has been written to.
+  std::array<std::int64_t, 4> stamp() const {
+    struct stat status = {};
+    check(::fstat(file_, &status) == 0, "read");
+    return {static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec,
+            status.st_mtim.tv_nsec};
   }
 
   /// Makes the file so large and takes the space for it on the disk, so that a full disk shows

@@ -10,10 +10,12 @@
 #include <tessera/io/safetensors.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -94,6 +96,14 @@ class CheckpointReader {
     }
   }
 
+  /// The file that holds a row, for messages.
+  std::string file_of(const StoredTensor& tensor, std::int64_t row) const {
+    for (const TensorPiece& piece : tensor.pieces)
+      if (piece.row_begin <= row && row < piece.row_end)
+        return (folder_ / manifest_.files[static_cast<std::size_t>(piece.file)].name).string();
+    return folder_.string();
+  }
+
   /// A whole tensor, verified. `T` must be the stored type (bool is uint8).
   template <class T>
   std::vector<T> read(std::string_view name) {
@@ -117,6 +127,18 @@ class CheckpointReader {
     std::vector<T> values(static_cast<std::size_t>(t.rows() * t.columns()));
     read_rows(t, 0, t.rows(), reinterpret_cast<std::byte*>(values.data()));
     return values;
+  }
+
+  /// Throws DataError if a file that was read has been written to since, as by a copy over it: what
+  /// was verified may not be what was read then. A file that has been removed was read whole.
+  void check_unchanged() const {
+    for (const auto& [f, stamp] : stamps_) {
+      const std::filesystem::path path = folder_ / manifest_.files[f].name;
+      if (!std::filesystem::exists(path)) continue;
+      const detail::File file(path, detail::File::Mode::read);
+      require<DataError>(file.stamp() == stamp, "file '{}' was changed while it was read",
+                         file.name());
+    }
   }
 
   bool has_file(std::string_view name) const { return find_file(name) < manifest_.files.size(); }
@@ -160,11 +182,30 @@ class CheckpointReader {
     const detail::File& file =
         files_.emplace(f, detail::File(folder_ / stored.name, detail::File::Mode::read))
             .first->second;
+    const auto stamp = file.stamp();
+    require<DataError>(stamps_.emplace(f, stamp).first->second == stamp,
+                       "file '{}' was changed while it was read", file.name());
     const std::uint64_t size = file.size();
     require<DataError>(size == stored.bytes,
                        "file '{}' has {} bytes, the manifest says {}: it was truncated or changed",
                        file.name(), size, stored.bytes);
     return file;
+  }
+
+  /// What file f begins with. Read, not mapped: a mapped file that another program cuts short ends
+  /// the process.
+  const detail::SafetensorsHeader& header_of(std::size_t f) {
+    if (header_file_ == f) return header_;
+    const detail::File& file = open(f);
+    const std::uint64_t file_bytes = manifest_.files[f].bytes;
+    std::vector<std::byte> begin(std::min<std::uint64_t>(8, file_bytes));
+    file.read_at(0, begin);
+    begin.resize(detail::safetensors_header_bytes(begin, file.name(), file_bytes));
+    file.read_at(0, begin);
+    header_file_.reset();
+    header_ = detail::parse_safetensors_header(begin, file.name(), file_bytes);
+    header_file_ = f;
+    return header_;
   }
 
   /// Where a piece begins in its file. Throws DataError unless the file's header says the same of
@@ -173,16 +214,20 @@ class CheckpointReader {
     const auto known = places_.find(&piece);
     if (known != places_.end()) return known->second;
     const std::size_t f = static_cast<std::size_t>(piece.file);
-    open(f);
-    const SafetensorsReader header(folder_ / manifest_.files[f].name);
-    const TensorInfo& info = header.info(tensor.name);
+    const detail::SafetensorsHeader& header = header_of(f);
+    const std::string name = (folder_ / manifest_.files[f].name).string();
+    const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
+                                    [&](const TensorInfo& t) { return t.name == tensor.name; });
+    require<DataError>(found != header.tensors.end(), "file '{}' has no tensor '{}'", name,
+                       tensor.name);
+    const TensorInfo& info = *found;
     std::vector<std::int64_t> shape = tensor.shape;
     if (!shape.empty()) shape.front() = piece.row_end - piece.row_begin;
     require<DataError>(info.type == tensor.type && info.shape == shape,
-                       "file '{}', tensor '{}': is {} {}, the manifest says {} {}", header.name(),
+                       "file '{}', tensor '{}': is {} {}, the manifest says {} {}", name,
                        tensor.name, tensor_type_name(info.type), detail::shape_text(info.shape),
                        tensor_type_name(tensor.type), detail::shape_text(shape));
-    const std::uint64_t begin = header.data_offset() + info.begin;
+    const std::uint64_t begin = header.data_offset + info.begin;
     places_.emplace(&piece, begin);
     return begin;
   }
@@ -192,7 +237,10 @@ class CheckpointReader {
   std::uint32_t crc_ = 0;
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
   std::map<std::size_t, detail::File> files_;
+  std::map<std::size_t, std::array<std::int64_t, 4>> stamps_;  ///< of files when first opened
   std::map<const TensorPiece*, std::uint64_t> places_;
+  std::optional<std::size_t> header_file_;  ///< whose `header_` is
+  detail::SafetensorsHeader header_;
 };
 
 }}  // namespace tessera::v0

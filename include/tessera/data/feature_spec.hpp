@@ -4,7 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/data/yaml.hpp>
-#include <tessera/io/mapped_file.hpp>
+#include <tessera/io/regular_file.hpp>
 #include <tessera/io/text.hpp>
 
 #include <algorithm>
@@ -303,9 +303,8 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
                        "folder '{}' has no feature_spec.yaml", path.string());
     path /= "feature_spec.yaml";
   }
-  const detail::MappedFile file(path);
-  return parse_feature_spec(
-      {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+  const RegularFile file(path);
+  return parse_feature_spec(file.text(), file.name());
 }
 
 /// The text of a specification. Reading it gives the same again.

@@ -6,7 +6,7 @@
 #include <tessera/core/table_spec.hpp>
 #include <tessera/data/csv_reader.hpp>
 #include <tessera/data/yaml.hpp>
-#include <tessera/io/mapped_file.hpp>
+#include <tessera/io/regular_file.hpp>
 #include <tessera/io/text.hpp>
 
 #include <algorithm>
@@ -339,9 +339,8 @@ inline Schema parse_schema(std::string_view text, std::string name) {
 
 /// Reads a schema from a file. Throws DataError.
 inline Schema read_schema(const std::filesystem::path& path) {
-  const detail::MappedFile file(path);
-  return parse_schema({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
-                      path.string());
+  const RegularFile file(path);
+  return parse_schema(file.text(), file.name());
 }
 
 }}  // namespace tessera::v0

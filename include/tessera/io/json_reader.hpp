@@ -3,16 +3,16 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/text.hpp>
 
-#include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
+#include <vector>
 
 namespace tessera { inline namespace v0 {
 
@@ -69,7 +69,7 @@ class JsonReader {
     return value;
   }
 
-  /// A number with a sign, a fraction or an exponent. Throws for one that no finite double is.
+  /// A number with a sign, a fraction or an exponent; 0 for one that is too small for a double.
   double real() {
     skip_space();
     const std::size_t begin = at_;
@@ -77,10 +77,9 @@ class JsonReader {
            std::string_view("+-.eE0123456789").find(text_[at_]) != std::string_view::npos)
       ++at_;
     double value = 0;
-    const char* const end = text_.data() + at_;
-    const auto [stopped, error] = std::from_chars(text_.data() + begin, end, value);
-    check(at_ > begin && error == std::errc() && stopped == end && std::isfinite(value), begin,
-          "a number is expected here");
+    const NumberText kind = parse_number(text_.substr(begin, at_ - begin), value);
+    check(kind != NumberText::too_large, begin, "the number is too large");
+    check(kind == NumberText::number && text_[begin] != '+', begin, "a number is expected here");
     return value;
   }
 
@@ -92,16 +91,25 @@ class JsonReader {
 
   /// Whether the next value is null, which is then read.
   bool null() { return take("null"); }
+  /// NaN, Infinity or -Infinity, which are no JSON, but are what Python's json writes; nothing is
+  /// read if the next value is none of them.
+  std::optional<double> not_finite() {
+    if (take("NaN")) return std::numeric_limits<double>::quiet_NaN();
+    if (take("Infinity")) return std::numeric_limits<double>::infinity();
+    if (take("-Infinity")) return -std::numeric_limits<double>::infinity();
+    return std::nullopt;
+  }
   /// The first character of the next value: '"' of a string, '[' of an array, ...
   char next() {
     skip_space();
     return peek();
   }
 
-  /// Passes over a value of any kind, and returns its text. Throws where it is nested deeper than
-  /// 64 times.
-  std::string_view skip() {
+  /// Passes over a value of any kind, and returns its text. `not_finite_too`: also over NaN and
+  /// Infinity. Throws where it is nested deeper than 64 times.
+  std::string_view skip(bool not_finite_too = false) {
     skip_space();
+    std::vector<char> ignored;
     const std::size_t begin = at_;
     std::string open;  // closing brackets that are due
     do {
@@ -117,8 +125,10 @@ class JsonReader {
         ++at_;
         open.pop_back();
       } else if (c == '"') {
-        static_cast<void>(string());
-      } else if (!take("true") && !take("false") && !take("null")) {
+        ignored.clear();
+        static_cast<void>(string(ignored));
+      } else if (!take("true") && !take("false") && !take("null") &&
+                 !(not_finite_too && not_finite())) {
         static_cast<void>(real());
       }
       while (!open.empty()) {  // behind a value
@@ -146,19 +156,28 @@ class JsonReader {
   }
 
   std::string string() {
+    std::vector<char> unescaped;
+    return std::string(string(unescaped));
+  }
+  /// A string as a view of the text, if it has no escapes; else it is appended to `unescaped`, which
+  /// grows up to the size of the text, and is viewed there.
+  std::string_view string(std::vector<char>& unescaped) {
     expect('"', "a string is expected here");
-    std::string value;
-    for (;;) {
-      const std::size_t begin = at_;
+    std::size_t begin = at_;
+    const std::size_t first = unescaped.size();
+    for (bool plain = true;; plain = false) {
       while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
              static_cast<unsigned char>(text_[at_]) >= 0x20)
         ++at_;
-      value.append(text_, begin, at_ - begin);
       check(at_ < text_.size(), at_, "the text ends inside a string");
+      const std::string_view part = text_.substr(begin, at_ - begin);
       const char c = text_[at_++];
-      if (c == '"') return value;
-      check(c == '\\', at_ - 1, "a control character stands in a string");
-      escape(value);
+      if (c == '"' && plain) return part;
+      check(c == '"' || c == '\\', at_ - 1, "a control character stands in a string");
+      unescaped.insert(unescaped.end(), part.begin(), part.end());
+      if (c == '"') return {unescaped.data() + first, unescaped.size() - first};
+      escape(unescaped);
+      begin = at_;
     }
   }
 
@@ -194,7 +213,7 @@ class JsonReader {
     expect(close, fault);
   }
 
-  void escape(std::string& value) {
+  void escape(std::vector<char>& value) {
     static constexpr std::string_view kShort = "\"\\/bfnrt";
     static constexpr std::string_view kMeaning = "\"\\/\b\f\n\r\t";
     const std::size_t begin = at_ - 1;
@@ -233,7 +252,7 @@ class JsonReader {
     return code;
   }
 
-  static void append_utf8(std::string& value, std::uint32_t code) {
+  static void append_utf8(std::vector<char>& value, std::uint32_t code) {
     const auto push = [&](std::uint32_t byte) { value.push_back(static_cast<char>(byte)); };
     if (code < 0x80) {
       push(code);
@@ -254,7 +273,8 @@ class JsonReader {
   }
 
   void key() {
-    static_cast<void>(string());
+    std::vector<char> ignored;
+    static_cast<void>(string(ignored));
     expect(':', "a colon is expected after a key");
   }
 

@@ -71,6 +71,19 @@ class RegularFile {
     return static_cast<std::size_t>(count);
   }
 
+  /// The whole content, of at most `most` bytes. Throws DataError for a file that is larger, or
+  /// becomes shorter meanwhile.
+  std::string text(std::size_t most = std::size_t{256} << 20) const {
+    require<DataError>(size_ <= most, "file '{}' has {} bytes; {} are the most", name_, size_,
+                       most);
+    std::string content(size_, '\0');
+    for (std::size_t done = 0, count; done < size_; done += count) {
+      count = read(content.data() + done, size_ - done, static_cast<std::int64_t>(done));
+      require<DataError>(count > 0, "file '{}' became shorter while it was read", name_);
+    }
+    return content;
+  }
+
  private:
   std::string name_;
   int descriptor_ = -1;

@@ -125,7 +125,7 @@ class SafetensorsReader {
 
  private:
   void open() {
-    header_ = detail::parse_safetensors_header(bytes_, name_);
+    header_ = detail::parse_safetensors_header(bytes_, name_, bytes_.size());
     data_ = bytes_.subspan(header_.data_offset);
     for (std::size_t i = 0; i < header_.tensors.size(); ++i)
       index_.emplace(header_.tensors[i].name, i);

@@ -101,7 +101,7 @@ class SafetensorsHeaderParser {
     SafetensorsHeader header;
     std::set<std::string> names;
     json_.object([&](std::string name, std::size_t at) {
-      json_.set_context(fmt::format("tensor '{}'", name));
+      json_.set_context(fmt::format("tensor {}", detail::quoted(name)));
       json_.check(names.insert(name).second, at, "the key appears twice");
       if (name == "__metadata__") {
         json_.object([&](std::string key, std::size_t key_at) {
@@ -196,29 +196,38 @@ inline void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes,
                      file, header.data_offset + at, data_bytes - at);
 }
 
-/// Reads and checks a whole header. `bytes` is the file.
-inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes,
-                                                  std::string_view file) {
+/// How many bytes a header has, with the 8 of its length, which `begin` starts with. `file_bytes`: of
+/// the whole file.
+inline std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin,
+                                              std::string_view file, std::uint64_t file_bytes) {
   static_assert(std::endian::native == std::endian::little,
                 "safetensors files are little-endian and are read as they are");
   // The format's own bound: a longer header is an attack or not a safetensors file.
   constexpr std::uint64_t kMaxHeader = 100'000'000;
-  require<DataError>(bytes.size() >= 8,
+  require<DataError>(file_bytes >= 8 && begin.size() >= 8,
                      "file '{}', offset 0: {} bytes are too few for a safetensors file (8 of "
                      "header length come first)",
-                     file, bytes.size());
+                     file, file_bytes);
   std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), 8);
-  require<DataError>(length <= kMaxHeader && length <= bytes.size() - 8,
+  std::memcpy(&length, begin.data(), 8);
+  require<DataError>(length <= kMaxHeader && length <= file_bytes - 8,
                      "file '{}', offset 0: a header of {} bytes does not fit the file of {} bytes; "
                      "truncated, or not a safetensors file?",
-                     file, length, bytes.size());
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, length);
+                     file, length, file_bytes);
+  return 8 + length;
+}
+
+/// Reads and checks a whole header. `begin`: what the file begins with, at least its header.
+inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> begin,
+                                                  std::string_view file, std::uint64_t file_bytes) {
+  const std::uint64_t bytes = safetensors_header_bytes(begin, file, file_bytes);
+  require<DataError>(bytes <= begin.size(), "file '{}' changed while its header was read", file);
+  const std::string_view text(reinterpret_cast<const char*>(begin.data()) + 8, bytes - 8);
   require<DataError>(text.starts_with('{'),
                      "file '{}', offset 8: the header must begin with an opening brace", file);
   SafetensorsHeader header = SafetensorsHeaderParser(text, file, 8).parse();
-  header.data_offset = 8 + length;
-  place_tensors(header, bytes.size() - header.data_offset, file);
+  header.data_offset = bytes;
+  place_tensors(header, file_bytes - bytes, file);
   return header;
 }
 

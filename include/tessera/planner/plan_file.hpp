@@ -237,19 +237,8 @@ inline std::vector<Shard> parse_plan_file(std::string_view text, std::string_vie
 /// overlap, leave a gap or reach outside.
 inline Layout read_plan_file(const std::filesystem::path& path, std::vector<TableSpec> tables,
                              std::vector<FeatureSpec> features, const Topology& topology) {
-  constexpr std::size_t kMostBytes = std::size_t{256} << 20;
   const RegularFile file(path);
-  require<DataError>(file.size() <= kMostBytes, "plan file '{}' has {} bytes; {} are the most",
-                     file.name(), file.size(), kMostBytes);
-  std::string text(file.size(), '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const std::size_t count =
-        file.read(text.data() + done, text.size() - done, static_cast<std::int64_t>(done));
-    require<DataError>(count > 0, "plan file '{}' became shorter while it was read", file.name());
-    done += count;
-  }
-  std::vector<Shard> shards = parse_plan_file(text, file.name(), tables, topology);
+  std::vector<Shard> shards = parse_plan_file(file.text(), file.name(), tables, topology);
   Layout layout = make_layout(topology, std::move(tables), std::move(features), std::move(shards));
   require(layout.fault.ok(), "plan file '{}': {}", file.name(), describe(layout.fault));
   return layout;

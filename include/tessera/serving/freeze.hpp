@@ -13,6 +13,7 @@
 #include <tessera/serving/row_format.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -70,21 +71,32 @@ inline void floats_of(TensorType type, std::span<const std::byte> bytes, std::ve
   type == TensorType::bf16 ? convert(BFloat16{}) : convert(Half{});
 }
 
-/// Some rows in a format; `first` is the number of the first, for messages.
-inline void encode_rows(const TableToFreeze& table, std::string_view folder,
+/// Rows from number `first` on in a format. Throws DataError, naming file, table and row, for an
+/// element that is not finite, or is not in the format.
+inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& table,
                         std::span<const float> rows, std::int64_t first, std::span<std::byte> to) {
   const int width = table.width();
+  const auto refuse = [&](std::size_t element, std::string_view what) {
+    const std::int64_t row = first + static_cast<std::int64_t>(element) / width;
+    throw DataError(fmt::format("file '{}', table '{}', row {}, column {}: {} {}",
+                                reader.file_of(*table.stored, row), table.name, row,
+                                static_cast<std::int64_t>(element) % width, rows[element], what));
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (!std::isfinite(rows[i])) refuse(i, "is no weight to score with; take another checkpoint");
   const auto quantize = [&]<QuantizedRow R>(R) {
     try {
       quantize_rows<R>(rows, width, to);
     } catch (const InvalidArgument& error) {
-      throw DataError(fmt::format("checkpoint '{}', table '{}', rows from {} on: {}", folder,
-                                  table.name, first, error.what()));
+      throw DataError(fmt::format("checkpoint '{}', table '{}', rows from {} on: {}",
+                                  reader.folder().string(), table.name, first, error.what()));
     }
   };
   const auto narrow = [&]<class T>(T) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const T value = from_float<T>(rows[i]);
+      if (!std::isfinite(to_float(value)))
+        refuse(i, fmt::format("does not fit {}; take fp32", to_string(table.format)));
       std::memcpy(to.data() + i * sizeof(T), &value, sizeof(T));
     }
   };
@@ -259,7 +271,7 @@ void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& t
     encoded.resize(static_cast<std::size_t>(n) * bytes);
     reader.read_rows(*table.stored, first, n, stored.data());
     floats_of(table.stored->type, stored, rows);
-    encode_rows(table, reader.folder().string(), rows, first, encoded);
+    encode_rows(reader, table, rows, first, encoded);
     take(std::span<const std::byte>(encoded));
   }
 }
@@ -271,7 +283,7 @@ void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& t
 /// ranks; what is read of it is verified. The file is a safetensors file
 /// (docs/concepts/serving.md); it appears under its name when it is complete. Memory: a few MiB,
 /// and 40 bytes for each key of a vocabulary. Throws DataError, naming file, table and row, for
-/// what cannot be read, encoded or written.
+/// what cannot be read, encoded or written; so for a weight that is NaN or infinite.
 inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                               const std::filesystem::path& file,
                               const FreezeOptions& options = {}) {
@@ -309,6 +321,7 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                            [&](std::span<const std::byte> rows) { to.append(rows); });
       to.end_tensor();
     }
+    reader.check_unchanged();
     to.finish();
     std::filesystem::rename(partial, file, error);
     require<DataError>(!error, "cannot write '{}': {}", file.string(), error.message());

@@ -123,7 +123,7 @@ class FrozenModel {
     to_probabilities(scores);
   }
 
-  /// The same before the sigmoid.
+  /// The same before the sigmoid. Both throw InvalidArgument for a logit that is not finite.
   void logits(const EncodedSamples& batch, std::span<float> output) const {
     check(batch, output);
     for (std::size_t f = 0; f < batch.feature_given.size(); ++f)
@@ -144,6 +144,7 @@ class FrozenModel {
       scratch.run_top();
       std::copy_n(scratch.logits().begin(), count, output.begin() + first);
     });
+    check_finite(output);
   }
   void logits(const EncodedSamples& user, const EncodedSamples& candidates,
               std::span<float> output) const {
@@ -193,6 +194,7 @@ class FrozenModel {
           scratch.run_top();
           std::copy_n(scratch.logits().begin(), count, output.begin() + first);
         });
+    check_finite(output);
   }
 
  private:
@@ -244,6 +246,7 @@ class FrozenModel {
       if (model.wide)
         wide_.push_back({find_table(wide_table(told.name), told.rows, 1), pooling, wide++});
     }
+    check_one(reader);
     make_first_scratch();
   }
 
@@ -258,7 +261,15 @@ class FrozenModel {
         wide_(last.wide_) {
     for (std::vector<Column>* columns : {&columns_, &wide_})
       for (Column& column : *columns) column.table = &tables_->table(column.table->name);
+    check_one(increment);
     make_first_scratch();
+  }
+
+  /// Tables and layers are of one checkpoint, also where another is copied over it meanwhile.
+  void check_one(const CheckpointReader& reader) const {
+    reader.check_unchanged();
+    require<DataError>(tables_->checkpoint() == CheckpointMark{step_, reader.crc()},
+                       "checkpoint '{}' was changed while it was read", reader.folder().string());
   }
 
   /// What does not fit is an error now.
@@ -341,6 +352,7 @@ class FrozenModel {
       scratch.add_candidate(candidates[s]);
     }
     if (scratch.candidates() > 0) flush(samples.samples);
+    check_finite(output);
   }
 
   /// Calls f(first, count, samples that are computed) for pieces of a batch.
@@ -414,6 +426,14 @@ class FrozenModel {
     const MatrixView<float> vectors = scratch.vectors();
     std::fill(vectors.data + from * vectors.columns, vectors.data + vectors.rows * vectors.columns,
               0.0f);
+  }
+
+  /// Weights are finite: it is a sample's numbers that make NaN of them.
+  static void check_finite(std::span<const float> logits) {
+    for (std::size_t s = 0; s < logits.size(); ++s)
+      require(std::isfinite(logits[s]),
+              "sample {}: its logit is {}; its numbers are too large for the model's layers", s,
+              logits[s]);
   }
 
   static void to_probabilities(std::span<float> logits) {

@@ -99,6 +99,7 @@ inline FrozenTables with_increment(const FrozenTables& tables,
                        ? nullptr
                        : detail::read_keys(reader, table.keys_name, table.name, table.rows));
   }
+  reader.check_unchanged();
   return tables.with(std::move(changed), std::move(keys), mark);
 }
 

@@ -9,6 +9,7 @@
 #include <tessera/data/standardized.hpp>
 #include <tessera/io/json_reader.hpp>
 #include <tessera/io/safetensors_header.hpp>
+#include <tessera/io/text.hpp>
 
 #include <algorithm>
 #include <array>
@@ -196,7 +197,7 @@ class ModelDescriptionParser {
       } else if (key == "features") {
         json_.array([&](std::size_t place) { feature(place); });
       } else {
-        json_.check(false, at, fmt::format("the key '{}' is not known", key));
+        json_.check(false, at, fmt::format("the key {} is not known", detail::quoted(key)));
       }
     });
     json_.end();
@@ -264,7 +265,8 @@ class ModelDescriptionParser {
       } else if (key == "attention_length") {
         layers.attention_length = size(1);
       } else {
-        json_.check(false, at, fmt::format("a history's layers have no key '{}'", key));
+        json_.check(false, at,
+                    fmt::format("a history's layers have no key {}", detail::quoted(key)));
       }
     });
   }
@@ -289,7 +291,7 @@ class ModelDescriptionParser {
       } else if (key == "list") {
         input.list = json_.boolean();
       } else {
-        json_.check(false, at, fmt::format("a numeric column has no key '{}'", key));
+        json_.check(false, at, fmt::format("a numeric column has no key {}", detail::quoted(key)));
       }
     });
     model_.numeric.push_back(std::move(input));
@@ -316,7 +318,7 @@ class ModelDescriptionParser {
       } else if (key == "empty_key") {
         input.empty_key = optional_number();
       } else {
-        json_.check(false, at, fmt::format("a table has no key '{}'", key));
+        json_.check(false, at, fmt::format("a table has no key {}", detail::quoted(key)));
       }
     });
     for (const std::optional<std::int64_t>& row : {input.unknown_row, input.empty_row})
@@ -340,7 +342,8 @@ class ModelDescriptionParser {
       } else if (key == "list") {
         input.list = json_.boolean();
       } else {
-        json_.check(false, at, fmt::format("a categorical column has no key '{}'", key));
+        json_.check(false, at,
+                    fmt::format("a categorical column has no key {}", detail::quoted(key)));
       }
     });
     model_.features.push_back(std::move(input));

@@ -6,6 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/data/value_map.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera/serving/key_lists.hpp>
 #include <tessera/serving/model_description.hpp>
 
@@ -148,8 +149,8 @@ class ModelInputs {
   std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t sample = 0) const {
     const TableInput& table = model_.tables[feature_table_[feature]];
     const auto refuse = [&](std::string_view what) {
-      throw InvalidArgument(fmt::format("column '{}', sample {}: '{}' {}",
-                                        model_.features[feature].name, sample, text.substr(0, 80),
+      throw InvalidArgument(fmt::format("column '{}', sample {}: {} {}",
+                                        model_.features[feature].name, sample, detail::quoted(text),
                                         what));
     };
     std::int64_t key = 0;

@@ -13,6 +13,7 @@
 #include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -33,8 +34,21 @@ struct DenseTensors {
   std::vector<float> history;                              ///< all of a HistoryScratch
 
   DenseTensors(CheckpointReader& reader, const ModelDescription& model) {
+    const auto read = [&](const std::string& name) {
+      std::vector<float> values = reader.read<float>(name);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (!std::isfinite(values[i])) {
+          const StoredTensor& stored = reader.tensor(name);
+          const std::int64_t row = static_cast<std::int64_t>(i) / stored.columns();
+          throw DataError(
+              fmt::format("file '{}', layer '{}', row {}: {} is no weight to score with; take "
+                          "another checkpoint",
+                          reader.file_of(stored, row), name, row, values[i]));
+        }
+      return values;
+    };
     const auto add = [&](std::vector<float>& to, const std::string& name, std::int64_t count) {
-      const std::vector<float> values = reader.read<float>(name);
+      const std::vector<float> values = read(name);
       require<DataError>(std::ssize(values) == count,
                          "checkpoint '{}': tensor '{}' has {} numbers, '{}' tells of {}",
                          reader.folder().string(), name, values.size(), ModelDescription::kFile,
@@ -49,7 +63,7 @@ struct DenseTensors {
       }
     };
     if (model.history) {
-      history = reader.read<float>("dense");
+      history = read("dense");
       return;
     }
     mlp(bottom, "bottom", model.bottom_mlp);
