@@ -18,9 +18,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -29,9 +30,9 @@ using namespace tessera;
 using namespace plan;
 
 struct Options {
-  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header, page,
-                           svg, json;
-  int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
+  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header,
+                           name_space = "planned", page, svg, json;
+  int ranks = 8, ranks_per_node = -1, cores = -1, width = 128, element_bytes = 4;
   double memory = -1, host_memory = -1, file_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
@@ -105,6 +106,7 @@ Constants constants_of(const Options& options) {
     constants = {cpu_host(8, 0),
                  "cpu, of a 2-core x86-64 server; bench_sharding measures this machine's, for "
                  "--cluster host"};
+    constants.cluster.concurrent_ranks = this_machine().cores;
   } else if (options.cluster == "host") {
     const std::optional<Constants> own = cached_constants();
     require(own.has_value(),
@@ -117,6 +119,11 @@ Constants constants_of(const Options& options) {
   }
   constants.cluster.ranks = options.ranks;
   if (options.ranks_per_node >= 0) constants.cluster.ranks_per_node = options.ranks_per_node;
+  if (options.cores >= 0) constants.cluster.concurrent_ranks = options.cores;
+  if (const int cores = constants.cluster.concurrent_ranks;
+      cores > 0 && cores < constants.cluster.topology().node_size())
+    constants.source +=
+        fmt::format("; the ranks of a node share {} core{}", cores, cores == 1 ? "" : "s");
   if (options.memory >= 0) constants.cluster.memory_per_rank = gib(options.memory);
   if (options.host_memory >= 0) constants.cluster.host_memory_per_rank = gib(options.host_memory);
   if (options.file_memory >= 0) constants.cluster.file_memory_per_rank = gib(options.file_memory);
@@ -127,13 +134,16 @@ Constants constants_of(const Options& options) {
   return constants;
 }
 
-void write(const std::string& path, const std::string& text, const char* option) {
-  if (path.empty()) return;
-  std::ofstream file(path);
-  require(file.is_open(), "{}: cannot write '{}'", option, path);
-  file << text;
-  require<Error>(file.flush().good(), "{}: writing '{}' failed", option, path);
-}
+/// A file to write, if its option is given.
+struct Output {
+  Output(const char* option, const std::string& path) {
+    if (!path.empty()) file.emplace(path, option);
+  }
+  void write(const std::string& text) {
+    if (file) file->write(text);
+  }
+  std::optional<support::ResultFile> file;
+};
 
 nlohmann::ordered_json json_of(const Report& report) {
   const Prediction& planned = report.chosen().prediction;
@@ -172,16 +182,11 @@ nlohmann::ordered_json json_of(const Report& report) {
 }
 
 Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
-                    const CostModel& model, std::int64_t room, bool traffic) {
+                    const CostModel& model, std::int64_t reserve, bool traffic) {
   Candidate c{std::move(name), std::move(choice), uncut, {}, true};
   c.layout.shards = shards_of(c.choice, uncut);
   c.prediction = predict(c.layout, model, traffic);
-  const Cluster& cluster = model.cluster();
-  c.fits = (cluster.memory_per_rank == 0 || c.prediction.most_bytes() <= room) &&
-           (cluster.host_memory_per_rank == 0 ||
-            c.prediction.most_host_bytes() <= cluster.host_memory_per_rank) &&
-           (cluster.file_memory_per_rank == 0 ||
-            c.prediction.most_file_bytes() <= cluster.file_memory_per_rank);
+  c.fits = detail::fits_cluster(c.prediction, model.cluster(), reserve);
   return c;
 }
 
@@ -222,6 +227,15 @@ void run(const Options& options) {
   require<CLI::ValidationError>(!drawn || options.ranks <= kMostDrawnRanks,
                                 "--page and --svg draw at most {} ranks; take --json for {}",
                                 kMostDrawnRanks, options.ranks);
+  const bool own_file = options.cluster != "dgx-a100" && options.cluster != "hgx-h200" &&
+                        options.cluster != "cpu" && options.cluster != "host";
+  support::check_paths(
+      {{"FILE", options.file}, {"--cluster", own_file ? options.cluster : std::string()}},
+      {{"--out", options.out},
+       {"--header", options.header},
+       {"--page", options.page},
+       {"--svg", options.svg},
+       {"--json", options.json}});
   Model model = read_model(options.file, options.model, options.width);
   require(std::ssize(model.tables) * options.ranks <= kMostPlaces,
           "{}: {} tables on {} ranks are more than is planned in one piece ({} x {} is over {}): "
@@ -244,33 +258,32 @@ void run(const Options& options) {
   for (const std::string& name : options.forbidden)
     constraints.forbidden.push_back(cut_named(name));
 
+  Output out("--out", options.out), header("--header", options.header),
+      page("--page", options.page), svg("--svg", options.svg), json("--json", options.json);
   const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
   const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster, workload);
-  const std::int64_t room =
-      std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
   Report report{model, cluster, workload, constants.source, constants.measured};
   PlanChoice choice = Planner(uncut, costs, constraints).search();
   if (!choice.fits)
     throw InvalidArgument(no_fit_text(uncut, cluster, workload, constraints, options));
-  report.candidates.push_back(
-      candidate("planned", std::move(choice), uncut, costs, room, !options.page.empty()));
+  report.candidates.push_back(candidate("planned", std::move(choice), uncut, costs,
+                                        constraints.reserve, !options.page.empty()));
   for (const Strategy s : all_strategies)
-    report.candidates.push_back(
-        candidate(std::string(to_string(s)), strategy_choice(s, uncut), uncut, costs, room, false));
-  report.runner_up = runner_up(report.chosen().layout, costs,
-                               cluster.memory_per_rank == 0 ? 0 : std::max<std::int64_t>(room, 1));
+    report.candidates.push_back(candidate(std::string(to_string(s)), strategy_choice(s, uncut),
+                                          uncut, costs, constraints.reserve, false));
+  report.runner_up = runner_up(report.chosen().layout, costs, constraints);
   report.reasons = explain_cuts(report.chosen().layout, costs, constraints,
                                 largest_tables(model, workload, options.tables));
 
   fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name,
              model.tables.size(), model.features.size(), cluster.ranks, workload.batch,
              text_of(report));
-  write(options.out, plan_file_text(report.chosen().layout), "--out");
-  write(options.header, header_of(report), "--header");
-  if (!options.page.empty()) write(options.page, page_of(report), "--page");
-  if (!options.svg.empty()) write(options.svg, svg_of(report), "--svg");
-  write(options.json, json_of(report).dump(1) + "\n", "--json");
+  out.write(plan_file_text(report.chosen().layout));
+  header.write(header_of(report, options.name_space));
+  if (page.file) page.write(page_of(report));
+  if (svg.file) svg.write(svg_of(report));
+  json.write(json_of(report).dump(1) + "\n");
 }
 
 /// A number in [least, most]; no other check refuses nan.
@@ -280,6 +293,58 @@ CLI::Option* between(CLI::Option* option, double least, double most) {
     if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return {};
     return fmt::format("{} is not a number from {} to {}", text, least, most);
   });
+}
+
+/// What is wrong with the name of a namespace; "" if nothing is.
+std::string is_namespace(const std::string& text) {
+  // that are no names, and those that the header needs
+  static const std::set<std::string_view> words{"alignas",       "alignof",     "and",
+                                                "and_eq",        "asm",         "auto",
+                                                "bitand",        "bitor",       "bool",
+                                                "break",         "case",        "catch",
+                                                "char",          "char16_t",    "char32_t",
+                                                "char8_t",       "class",       "co_await",
+                                                "co_return",     "co_yield",    "compl",
+                                                "concept",       "const",       "const_cast",
+                                                "consteval",     "constexpr",   "constinit",
+                                                "continue",      "decltype",    "default",
+                                                "delete",        "do",          "double",
+                                                "dynamic_cast",  "else",        "enum",
+                                                "explicit",      "export",      "extern",
+                                                "false",         "float",       "for",
+                                                "friend",        "goto",        "if",
+                                                "inline",        "int",         "long",
+                                                "mutable",       "namespace",   "new",
+                                                "noexcept",      "not",         "not_eq",
+                                                "nullptr",       "operator",    "or",
+                                                "or_eq",         "private",     "protected",
+                                                "public",        "register",    "reinterpret_cast",
+                                                "requires",      "return",      "short",
+                                                "signed",        "sizeof",      "static",
+                                                "static_assert", "static_cast", "std",
+                                                "struct",        "switch",      "template",
+                                                "tessera",       "this",        "thread_local",
+                                                "throw",         "true",        "try",
+                                                "typedef",       "typeid",      "typename",
+                                                "union",         "unsigned",    "using",
+                                                "virtual",       "void",        "volatile",
+                                                "wchar_t",       "while",       "xor",
+                                                "xor_eq"};
+  std::string_view rest = text;
+  for (bool more = true; more;) {
+    const std::size_t end = rest.find("::");
+    const std::string_view name = rest.substr(0, end);
+    const bool letters = !name.empty() && (name.front() < '0' || name.front() > '9') &&
+                         std::all_of(name.begin(), name.end(), [](char c) {
+                           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                  (c >= '0' && c <= '9') || c == '_';
+                         });
+    if (!letters || words.contains(name))
+      return fmt::format("'{}' is not a namespace of one's own, as shop or shop::ads", text);
+    more = end != rest.npos;
+    if (more) rest.remove_prefix(end + 2);
+  }
+  return {};
 }
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -302,6 +367,11 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--ranks-per-node", o.ranks_per_node, "0: one node")
       ->check(CLI::Range(0, 32767))
       ->option_text("N [the cluster's]");
+  app.add_option("--cores", o.cores,
+                 "Ranks of a node that run at one time, where ranks are threads or processes of a "
+                 "host; 0: all")
+      ->check(CLI::Range(0, 32767))
+      ->option_text("N [the cluster's; of cpu, this machine's cores]");
   between(app.add_option("--memory", o.memory, "GiB per rank; 0: no limit"), 0, 1e9)
       ->option_text("GIB [the cluster's]");
   between(app.add_option("--host-memory", o.host_memory,
@@ -333,7 +403,8 @@ std::optional<Options> parse(int argc, char** argv) {
       ->option_text("POLICY");
   between(
       app.add_option("--memory-balance", o.memory_balance,
-                     "How much slower a step counts whose fullest rank holds twice an even share"),
+                     "How much slower a step counts whose fullest rank holds a rank's whole memory "
+                     "more than an even share"),
       0, 1e9);
   between(app.add_option(
               "--memory-share", o.memory_share,
@@ -344,6 +415,9 @@ std::optional<Options> parse(int argc, char** argv) {
       ->option_text("FILE");
   app.add_option("--header", o.header, "Write a C++ header with the plan as a type")
       ->option_text("FILE");
+  app.add_option("--namespace", o.name_space, "Of the header: A, or A::B")
+      ->check(is_namespace)
+      ->option_text("NAME [planned]");
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
   app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
   app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");

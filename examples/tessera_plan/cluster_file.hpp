@@ -7,6 +7,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/regular_file.hpp>
 #include <tessera/sharding/cluster.hpp>
 
 #include <fmt/format.h>
@@ -114,13 +115,14 @@ inline bool same_machine(const Calibration& a, const Calibration& b) {
 /// tessera::DataError.
 inline Constants read_constants(const std::string& path) {
   using tessera::DataError;
-  std::ifstream file(path);
-  tessera::require<DataError>(file.is_open(), "cannot read '{}'", path);
+  const tessera::RegularFile file(path);
+  std::string text(file.size(), '\0');
+  text.resize(file.read(text.data(), text.size(), 0));
   Constants constants;
   Calibration measured;
   std::vector<std::string> missing;
   try {
-    nlohmann::json json = nlohmann::json::parse(file);
+    nlohmann::json json = nlohmann::json::parse(text);
     tessera::require<DataError>(json.is_object(), "{}: a cluster is a JSON object", path);
     if (const auto at = json.find("measured"); at != json.end()) {
       measured = {at->at("processor").get<std::string>(), at->at("cores").get<int>(),

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model.hpp"
 
+#include "../support/files.hpp"
 #include "feature_spec.hpp"
+#include "plain_yaml.hpp"
 
 #include <tessera/core/error.hpp>
 
@@ -11,8 +13,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <set>
 
@@ -239,14 +239,8 @@ void read_cardinalities(Model& model, const Node& root, const Node& set, int wid
               {sizes.empty() ? 1 : sizes[i].number(0.001, kMostHotness)}, -1);
 }
 
-void read_json(Model& model, const std::string& text, const std::string& path,
-               const std::string& which, int width) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw DataError(fmt::format("{}: {}", path, error.what()));
-  }
+void read_document(Model& model, const Json& json, const std::string& path,
+                   const std::string& which, int width) {
   const Node root(json, path);
   for (const char* key : {"models", "sets"}) {
     if (!root.has(key)) continue;
@@ -266,21 +260,27 @@ void read_json(Model& model, const std::string& text, const std::string& path,
 }  // namespace
 
 Model read_model(const std::string& path, const std::string& which, int width) {
-  std::ifstream file(path);
-  require<DataError>(file.is_open(), "cannot read '{}'", path);
-  require<DataError>(!std::filesystem::is_directory(path), "'{}' is a folder, not a file", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = support::read_file(path);
   Model model;
   model.name = "model";
   const auto ends_with = [&](std::string_view end) {
     return path.size() >= end.size() &&
            path.compare(path.size() - end.size(), end.size(), end) == 0;
   };
-  if (ends_with(".yaml") || ends_with(".yml")) {
+  const bool yaml = ends_with(".yaml") || ends_with(".yml");
+  if (yaml && !is_feature_spec(text)) {
+    read_document(model, plain_yaml(text, path), path, which, width);
+  } else if (yaml) {
     for (const CategoricalFeature& f : read_feature_spec(text, path))
       add_table(model, checked_name(f.name, path), f.cardinality, width, {f.hotness}, f.skew);
   } else {
-    read_json(model, text, path, which, width);
+    Json json;
+    try {
+      json = Json::parse(text);
+    } catch (const Json::exception& error) {
+      throw DataError(fmt::format("{}: {}", path, error.what()));
+    }
+    read_document(model, json, path, which, width);
   }
   require<DataError>(!model.tables.empty(), "{}: there are no tables", path);
   std::set<std::string_view> tables, features;

@@ -39,7 +39,7 @@ struct Report {
 std::vector<int> largest_tables(const Model& model, const tessera::Workload& workload,
                                 std::size_t most);
 
-/// "all", or ranks with commas between.
+/// "all", or the ranks: "0-7,12,14"; many are cut short.
 std::string ranks_text(const Report& report, int table);
 
 /// "item, history x 50": the features that read a table, with the ids per sample of each that has
@@ -53,8 +53,8 @@ std::string elsewhere_text(const tessera::Prediction& prediction);
 /// prediction is worth.
 std::string text_of(const Report& report);
 
-/// A header with `using Plan = ...`: the same rectangles on the same ranks.
-std::string header_of(const Report& report);
+/// A header with `using Plan = ...` in a namespace: the same rectangles on the same ranks.
+std::string header_of(const Report& report, const std::string& name_space);
 
 /// The plan's rectangles coloured by rank, memory and predicted time of every rank: a picture of
 /// its own.

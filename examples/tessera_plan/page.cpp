@@ -34,16 +34,18 @@ Fragment ranks_fragment(const Report& report) {
   const double bar = ranks > 64 ? 3 : ranks > 16 ? 8 : 14, half = kPageWidth / 2 - 40;
   double most_time = 1e-30;
   for (const StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
-  const double capacity = std::max(static_cast<double>(report.cluster.memory_per_rank),
-                                   static_cast<double>(p.most_bytes())) +
-                          static_cast<double>(p.most_host_bytes() + p.most_file_bytes());
+  double capacity = 1;  // of a whole bar: the fullest rank, so that small tables show
+  for (std::size_t r = 0; r < ranks; ++r)
+    capacity =
+        std::max(capacity, static_cast<double>(p.bytes[r] + p.host_bytes[r] + p.file_bytes[r]));
   const std::string elsewhere = elsewhere_text(p);
   Fragment f;
   f.svg = fmt::format(
-      R"(<text x="30" y="10">memory per rank (most: {}{}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {:.3f} ms)</text>)",
+      R"(<text x="30" y="10">memory per rank (most: {}{}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {} ms)</text>)",
       bytes_text(p.most_bytes()),
       report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
-      elsewhere.empty() ? "" : elsewhere + ", paler", kPageWidth / 2 + 30, 1e3 * most_time);
+      elsewhere.empty() ? "" : elsewhere + ", paler", kPageWidth / 2 + 30,
+      milliseconds_text(most_time));
   for (std::size_t r = 0; r < ranks; ++r) {
     const double y = 18 + static_cast<double>(r) * (bar + 1);
     if (bar > 4)
@@ -70,8 +72,8 @@ Fragment ranks_fragment(const Report& report) {
       const double seconds = p.ranks[r].*step_parts[s].seconds, w = half * seconds / most_time;
       if (seconds <= 0) continue;
       f.svg += fmt::format(
-          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {:.3f} ms</title></rect>)",
-          x, y, w, bar, kColours[s], r, step_parts[s].name, 1e3 * seconds);
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {} ms</title></rect>)",
+          x, y, w, bar, kColours[s], r, step_parts[s].name, milliseconds_text(seconds));
       x += w;
     }
     f.svg += '\n';
@@ -89,6 +91,17 @@ Fragment ranks_fragment(const Report& report) {
   }
   f.height += 14;
   return f;
+}
+
+/// The colour of each rank, of the first ones where there are many.
+std::string rank_colours(int ranks) {
+  constexpr int most = 64;
+  std::string text = "Ranks:";
+  for (int r = 0; r < std::min(ranks, most); ++r)
+    text += fmt::format(R"( <i style="background:{};width:9px"></i>&nbsp;{})", colour(r), r);
+  if (ranks > most) text += fmt::format(" ... {}", ranks - 1);
+  return text +
+         fmt::format(R"( <i style="background:{};width:9px"></i>&nbsp;every rank)", colour(-1));
 }
 
 std::string shade(double share) {
@@ -173,8 +186,8 @@ std::string step_bar(const Candidate& c, double scale, double most) {
     const double seconds = c.prediction.stages.*step_parts[s].seconds,
                  w = std::min(left, scale * seconds);
     if (seconds <= 0) continue;
-    bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {:.3f} ms"></i>)",
-                       kColours[s], w, step_parts[s].name, 1e3 * seconds);
+    bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {} ms"></i>)",
+                       kColours[s], w, step_parts[s].name, milliseconds_text(seconds));
     left -= w;
   }
   return fmt::format(R"(<span class="bar{}">{}</span>{})", c.fits ? "" : " pale", bar,
@@ -212,9 +225,9 @@ std::string comparison(const Report& report) {
   for (const Candidate& c : report.candidates) {
     const Prediction& p = c.prediction;
     rows += fmt::format(
-        "<tr><td>{}</td><td>{:.3f}</td><td>{:+.1f} "
+        "<tr><td>{}</td><td>{}</td><td>{:+.1f} "
         "%</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        escaped(c.name), 1e3 * p.step_seconds,
+        escaped(c.name), milliseconds_text(p.step_seconds),
         100 * (p.step_seconds / report.chosen().prediction.step_seconds - 1),
         step_bar(c, scale, kLength), bytes_text(p.most_bytes()), p.memory_imbalance(),
         p.time_imbalance(), c.fits ? "" : "does not fit");
@@ -232,16 +245,17 @@ std::string parts_table(const Report& report) {
   for (std::size_t s = 0; s < step_parts.size(); ++s)
     if (const double seconds = p.stages.*step_parts[s].seconds; seconds > 0)
       rows += fmt::format(
-          R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{:.3f}</td><td>{:.1f} %</td></tr>
+          R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{}</td><td>{:.1f} %</td></tr>
 )",
-          kColours[s], step_parts[s].name, 1e3 * seconds, 100 * seconds / p.step_seconds);
+          kColours[s], step_parts[s].name, milliseconds_text(seconds),
+          100 * seconds / p.step_seconds);
   if (const double hidden = p.stages.total() - seconds_of(p.stages, report.workload); hidden > 0)
-    rows += fmt::format(
-        "<tr><td>route beside the dense layers</td><td>-{:.3f}</td><td></td></tr>\n", 1e3 * hidden);
+    rows += fmt::format("<tr><td>route beside the dense layers</td><td>-{}</td><td></td></tr>\n",
+                        milliseconds_text(hidden));
   return fmt::format(
-      "<table><tr><th>part</th><th>ms</th><th></th></tr>\n{}<tr><th>step</th><th>{:.3f}</th><th></"
+      "<table><tr><th>part</th><th>ms</th><th></th></tr>\n{}<tr><th>step</th><th>{}</th><th></"
       "th></tr></table>\n",
-      rows, 1e3 * p.step_seconds);
+      rows, milliseconds_text(p.step_seconds));
 }
 
 std::string tables_table(const Report& report) {
@@ -271,15 +285,17 @@ std::string page_of(const Report& report) {
                  ranks = ranks_fragment(report), traffic = traffic_fragment(report);
   const Prediction& p = report.chosen().prediction;
   std::string margin = describe_margin(report.runner_up, p.step_seconds, report.measured);
-  margin[0] = 'R';
-  return fmt::format(R"(<!DOCTYPE html>
+  margin[0] = margin[0] == 'r' ? 'R' : 'A';
+  return fmt::format(
+      R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{0} on {1} ranks</title>
 <style>body{{font:14px sans-serif;color:#333;max-width:1040px;margin:2em auto}}table{{border-collapse:collapse}}td,th{{padding:2px 10px 2px 0;text-align:left;vertical-align:top;white-space:nowrap}}td:last-child{{white-space:normal}}svg{{max-width:100%}}i{{display:inline-block;height:.8em}}.bar{{display:inline-flex;vertical-align:middle;height:.8em}}.pale{{opacity:.35}}</style></head><body>
 <h1>{0} on {1} ranks</h1>
-<p>{2} tables, {3} features, batch {4}; predicted step {5:.3f} ms.</p>
+<p>{2} tables, {3} features, batch {4}; predicted step {5} ms.</p>
 <p>{6}.</p>
 <p>Constants of the prediction: {7}.</p>
 <h2>Tables</h2><p>Boxes: rows (logarithm) by columns (logarithm), coloured by rank; grey: a copy on every rank. Point at a part to read what it is.</p>
+<p>{15}</p>
 {8}
 {9}
 <h2>Step</h2><p>Every part takes as long as its slowest rank, so that the step may take longer than any one rank's sum.</p>
@@ -292,12 +308,12 @@ std::string page_of(const Report& report) {
 <p>The planner's plan beside plain strategies, on one scale; colours as above; pale: does not fit.</p>
 {14}</body></html>
 )",
-                     escaped(report.model.name), report.cluster.ranks, report.model.tables.size(),
-                     report.model.features.size(), report.workload.batch, 1e3 * p.step_seconds,
-                     escaped(margin), escaped(report.source), svg(tables.svg, tables.height + 4),
-                     tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
-                     p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
-                     svg(traffic.svg, traffic.height + 4), comparison(report));
+      escaped(report.model.name), report.cluster.ranks, report.model.tables.size(),
+      report.model.features.size(), report.workload.batch, milliseconds_text(p.step_seconds),
+      escaped(margin), escaped(report.source), svg(tables.svg, tables.height + 4),
+      tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
+      p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
+      svg(traffic.svg, traffic.height + 4), comparison(report), rank_colours(report.cluster.ranks));
 }
 
 }  // namespace plan

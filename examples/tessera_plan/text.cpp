@@ -33,9 +33,19 @@ std::string ranks_text(const Report& report, int table) {
     if (s.table == table) ranks.push_back(s.rank);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const bool all = !ranks.empty() && (ranks.front() == every_rank ||
-                                      ranks.size() == static_cast<std::size_t>(layout.ranks()));
-  return all ? "all" : fmt::format("{}", fmt::join(ranks, ","));
+  if (ranks.empty() || ranks.front() == every_rank ||
+      ranks.size() == static_cast<std::size_t>(layout.ranks()))
+    return "all";
+  std::string text;
+  for (std::size_t i = 0, next = 0; i < ranks.size(); i = next) {
+    for (next = i + 1; next < ranks.size() && ranks[next] == ranks[next - 1] + 1;) ++next;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", ranks[i]);
+    if (next - i > 1) text += fmt::format("{}{}", next - i > 2 ? '-' : ',', ranks[next - 1]);
+  }
+  constexpr std::size_t most = 40;
+  if (text.size() <= most) return text;
+  text.resize(text.rfind(',', most));
+  return fmt::format("{},... ({} ranks)", text, ranks.size());
 }
 
 std::string features_text(const Report& report, int table) {
@@ -79,14 +89,14 @@ std::string text_of(const Report& report) {
       fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7} {:>7}\n",
                   "plan", "step ms", "route", "lookup", "exchanges", "assemble", "update", "dense",
                   "dense sum", "most bytes", "memory", "time");
+  const auto ms = milliseconds_text;
   for (const Candidate& c : report.candidates) {
     const StageTimes& s = c.prediction.stages;
     out += fmt::format(
-        "{:<24} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>10} "
-        "{:>7.3f} {:>7.3f}{}\n",
-        c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup,
-        1e3 * (s.exchange + s.exchange_gradients), 1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense,
-        1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
+        "{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7.3f} {:>7.3f}{}\n",
+        c.name, ms(c.prediction.step_seconds), ms(s.route), ms(s.lookup),
+        ms(s.exchange + s.exchange_gradients), ms(s.assemble), ms(s.update), ms(s.dense),
+        ms(s.all_reduce), bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
         c.prediction.time_imbalance(), !c.fits ? "  does not fit" : elsewhere_text(c.prediction));
   }
   out +=
@@ -122,7 +132,7 @@ std::string spec(const TableSpec& t) {
 
 }  // namespace
 
-std::string header_of(const Report& report) {
+std::string header_of(const Report& report, const std::string& name_space) {
   const Candidate& best = report.chosen();
   // Tables that are cut and placed alike share a policy.
   std::map<std::tuple<Cut, int, std::vector<int>, Tier, std::int64_t>, std::vector<std::size_t>>
@@ -167,14 +177,14 @@ std::string header_of(const Report& report) {
     arrays += "},\n";
   }
   arrays += "}};\n";
-  return fmt::format(R"(// Written by tessera_plan: {} on {} ranks, predicted step {:.3f} ms.
+  return fmt::format(R"(// Written by tessera_plan: {} on {} ranks, predicted step {} ms.
 #pragma once
 
 #include <tessera/sharding/plan.hpp>
 
 #include <array>
 
-namespace planned {{
+namespace {} {{
 
 {}
 using Plan = tessera::Plan<
@@ -182,10 +192,11 @@ using Plan = tessera::Plan<
 
 inline constexpr auto kCluster = {};
 
-}}  // namespace planned
+}}  // namespace {}
 )",
-                     report.model.name, report.cluster.ranks, 1e3 * best.prediction.step_seconds,
-                     arrays, entries, to_cpp(report.cluster));
+                     report.model.name, report.cluster.ranks,
+                     milliseconds_text(best.prediction.step_seconds), name_space, arrays, entries,
+                     to_cpp(report.cluster), name_space);
 }
 
 }  // namespace plan

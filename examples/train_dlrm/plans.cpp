@@ -211,7 +211,7 @@ std::string explain_plan(const Options& options, const Layout& layout) {
                     describe(reason.cut), describe(reason));
   return text + fmt::format("predicted step of the embeddings: {}\n{}\nconstants: {}\n",
                             describe_step(prediction, workload),
-                            describe_margin(runner_up(layout, model, 0), prediction.step_seconds,
+                            describe_margin(runner_up(layout, model, {}), prediction.step_seconds,
                                             constants.measured),
                             constants.source);
 }

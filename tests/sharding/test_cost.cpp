@@ -488,6 +488,17 @@ TEST_CASE("predictions follow the load") {
   Cluster one_core = cluster;
   one_core.concurrent_ranks = 1;
   CHECK(predict(level, one_core, {}).stages.lookup == doctest::Approx(2 * a.stages.lookup));
+  // Ranks that share cores fairly, by steps of a ten thousandth: more than their sum over the cores
+  // where the last ones run alone.
+  for (const int cores : {1, 2, 3}) {
+    std::vector<double> work{0.5, 0.1, 0.1, 0.3}, left = work;
+    double seconds = 0;
+    for (std::ptrdiff_t busy = 1; busy > 0; seconds += busy > 0 ? 1e-5 : 0) {
+      busy = std::count_if(left.begin(), left.end(), [](double w) { return w > 0; });
+      for (double& w : left) w -= 1e-5 * std::min(1.0, cores / static_cast<double>(busy));
+    }
+    CHECK(detail::shared_seconds(work, cores) == doctest::Approx(seconds).epsilon(1e-3));
+  }
   // Dense layers hide the routing of the next batch.
   Workload dense{.dense_flops = 1e9};
   const double apart = predict(level, cluster, dense).step_seconds;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <set>
@@ -128,6 +129,134 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
   CHECK(fitting > 60);
 }
 
+/// What tests draw: a model, its ranks and a cluster of each kind.
+struct RandomCase {
+  std::mt19937 random;
+  RandomModel model;
+  Cluster cluster;
+  Workload workload;
+
+  RandomCase(unsigned seed, int most_tables, int most_ranks)
+      : random(seed * 7919 + 1), model(seed, static_cast<std::size_t>(pick(5, most_tables))) {
+    static constexpr int counts[] = {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 1024};
+    int kinds = 0;
+    while (kinds < 12 && counts[kinds] <= most_ranks) ++kinds;
+    const int ranks = counts[pick(0, kinds - 1)], kind = pick(0, 3);
+    cluster = kind == 0   ? dgx_a100(ranks)
+              : kind == 1 ? hgx_h200(ranks)
+                          : cpu_host(ranks, kind == 2 ? 0 : 2);
+    workload = {.batch = std::int64_t{256} << pick(0, 9), .sorted_ids = pick(0, 3) == 0};
+  }
+  int pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); }
+  std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const TableSpec& t : model.tables) sum += workload.memory.of({0, t.rows, 0, t.width});
+    return sum;
+  }
+  /// Seconds of the plan's step; none fits: infinity.
+  double plan(const PlanConstraints& constraints, std::int64_t memory = 0) const {
+    Cluster limited = cluster;
+    if (memory > 0) limited.memory_per_rank = memory;
+    const Layout layout = plan_layout(model.tables, model.features, limited, workload, constraints);
+    return layout.fault.ok() ? predict(layout, limited, workload).step_seconds : INFINITY;
+  }
+};
+
+TEST_CASE("no restriction, pin or memory makes a plan better than the free one") {
+  // TESSERA_PLANNER_MODELS=500: as many models, large ones and many ranks, too
+  const char* given = std::getenv("TESSERA_PLANNER_MODELS");
+  const unsigned models = given == nullptr ? 6 : static_cast<unsigned>(std::stoul(given));
+  int compared = 0, better = 0;
+  double most = 0;
+  for (unsigned seed = 0; seed < models; ++seed) {
+    RandomCase c(seed, given == nullptr ? 14 : 80, given == nullptr ? 8 : 1024);
+    PlanConstraints free{.memory_balance = 0};
+    const double seconds = c.plan(free);
+    const auto check = [&](const std::string& what, double other, double best) {
+      ++compared;
+      most = std::max(most, best / other - 1);
+      if (best > 1.005 * other) {
+        ++better;
+        MESSAGE("seed ", seed, ", ", c.model.tables.size(), " tables, ", c.cluster.ranks,
+                " ranks: ", what, ": ", 100 * (best / other - 1), " % faster");
+      }
+    };
+    PlanConstraints forbid = free;
+    forbid.forbidden = {static_cast<Cut>(c.pick(0, 4))};
+    check("a forbidden cut", c.plan(forbid), seconds);
+    PlanConstraints pin = free;
+    const TableSpec& table = c.model.tables[static_cast<std::size_t>(
+        c.pick(0, static_cast<int>(c.model.tables.size()) - 1))];
+    // a pin may also cut what is too small for the planner's own cuts
+    pin.pins = {{.table = table.name,
+                 .cut = detail::worth_cutting(table, 1, c.cluster.ranks)
+                            ? static_cast<Cut>(c.pick(0, 3))
+                            : static_cast<Cut>(c.pick(0, 1))}};
+    check("a pin", c.plan(pin), seconds);
+    const std::int64_t room = static_cast<std::int64_t>(
+        0.01 * c.pick(120, 400) * static_cast<double>(c.bytes()) / c.cluster.ranks);
+    const double less = c.plan(
+        free, std::min(room, c.cluster.memory_per_rank > 0 ? c.cluster.memory_per_rank : room));
+    check("less memory", less, seconds);
+  }
+  MESSAGE(compared, " plans, ", better, " better than the free one; most ", 100 * most, " %");
+  CHECK(better == 0);
+}
+
+/// The shortest step of all options and places of a small model.
+double shortest(const Layout& uncut, const CostModel& model) {
+  std::vector<detail::CutOption> options;
+  std::vector<std::size_t> first;
+  for (std::size_t t = 0; t < uncut.tables.size(); ++t) {
+    first.push_back(options.size());
+    detail::append_cut_options(uncut, static_cast<int>(t), model, {}, options);
+  }
+  first.push_back(options.size());
+  const int ranks = uncut.ranks();
+  double best = INFINITY;
+  Layout layout = uncut;
+  const auto go = [&](const auto& self, std::size_t t) -> void {
+    if (t == uncut.tables.size()) {
+      best = std::min(best, predict(layout, model).step_seconds);
+      return;
+    }
+    for (std::size_t o = first[t]; o < first[t + 1]; ++o) {
+      TableCut cut{.cut = options[o].cut, .parts = options[o].parts};
+      const bool placed = cut.cut == Cut::table_wise || cut.cut == Cut::column_wise;
+      const std::size_t shards = layout.shards.size();
+      for (int set = 0; set < (placed ? 1 << ranks : 1); ++set) {  // parts on unlike ranks
+        cut.places.clear();
+        for (int r = 0; r < ranks; ++r)
+          if ((set >> r & 1) != 0) cut.places.push_back(r);
+        if (placed && std::ssize(cut.places) != cut.parts) continue;
+        detail::append_shards(layout.shards, static_cast<int>(t), uncut.tables[t], cut,
+                              uncut.topology);
+        self(self, t + 1);
+        layout.shards.resize(shards);
+      }
+    }
+  };
+  go(go, 0);
+  return best;
+}
+
+TEST_CASE("plans of small models are within a hundredth of the best of all plans") {
+  for (unsigned seed = 0; seed < 9; ++seed) {
+    CAPTURE(seed);
+    const int ranks = seed % 3 == 2 ? 3 : 2;
+    RandomCase c(seed, 6, 2);
+    const RandomModel model(seed, ranks == 3 ? 3 : 4 + seed % 2);
+    c.cluster = seed % 2 == 0 ? dgx_a100(ranks) : cpu_host(ranks, seed % 4 == 1 ? 0 : 2);
+    const Layout uncut = uncut_layout(c.cluster.topology(), model.tables, model.features);
+    const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, c.cluster, c.workload);
+    Layout layout = uncut;
+    layout.shards = shards_of(Planner(uncut, costs, {.memory_balance = 0}).search(), uncut);
+    const double best = shortest(uncut, costs), planned = predict(layout, costs).step_seconds;
+    CHECK(planned <= 1.01 * best);
+    CHECK(planned >= best * (1 - 1e-9));
+  }
+}
+
 TEST_CASE("Merlin's strategies, by hand") {
   Layout layout =
       uncut_layout({2}, {{"a", 10, 1}, {"b", 40, 1}, {"c", 20, 1}, {"d", 30, 1}, {"e", 30, 1}});
@@ -148,7 +277,8 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   const RandomModel model(3, 20);
   const Cluster cluster = host(8, 4);
   const Workload workload{.batch = 4096};
-  const auto plan = [&](const PlanConstraints& c) {
+  const auto plan = [&](PlanConstraints c) {
+    c.effort = 2'000'000;
     return plan_layout(model.tables, model.features, cluster, workload, c);
   };
   std::size_t large = 0;
@@ -212,7 +342,8 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
     cluster.concurrent_ranks = sorted ? 2 : 0;
     const Workload workload{
         .batch = 4096, .sorted_ids = sorted, .dense_flops = 1e6, .dense_parameters = 1000};
-    const Layout layout = plan_layout(model.tables, model.features, cluster, workload);
+    const Layout layout =
+        plan_layout(model.tables, model.features, cluster, workload, {.effort = 2'000'000});
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
     std::vector<int> tables;
     for (int t = 0; t < 12; ++t) tables.push_back(t);
@@ -229,7 +360,7 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
       CHECK(p.most_bytes() == r.best.most_bytes);
       CHECK(describe(r).find(describe(r.best.cut)) != std::string::npos);
     }
-    const RunnerUp next = runner_up(layout, costs, 0);
+    const RunnerUp next = runner_up(layout, costs, {});
     CHECK(next.seconds >= predict(layout, costs).step_seconds);
   }
 }

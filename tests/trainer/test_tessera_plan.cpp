@@ -238,7 +238,8 @@ TEST_CASE("constraints, and what cannot be") {
     CHECK(run.err.find(text) != std::string::npos);
     CHECK(run.err.find('\n') == run.err.size() - 1);
   };
-  CHECK(Run(".", "", "").err == "tessera_plan: '.' is a folder, not a file\n");
+  CHECK(Run(".", "", "").err ==
+        "tessera_plan: cannot read '.': it is a directory, not a regular file\n");
   fails(kModel, "--ranks 2 --memory 4",
         "no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 2 ranks have 4.0 "
         "GiB each");
@@ -259,7 +260,7 @@ TEST_CASE("constraints, and what cannot be") {
   for (const char* option :
        {"--header", "--page", "--svg", "--json", "--cluster", "--model", "--pin", "--forbid"})
     fails(kModel, std::string(option) + " ''", option, 2);
-  fails(kModel, "--cluster nowhere.json", "cannot read 'nowhere.json'");
+  fails(kModel, "--cluster nowhere.json", "cannot open 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\": [", "", "parse error");
   fails("{}", "", "'tables' is missing");
@@ -279,6 +280,61 @@ TEST_CASE("constraints, and what cannot be") {
         "the name 'a' stands twice");
   fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "most"}]})", "",
         "'most' is none of sum, mean, sqrtn, max and none");
+}
+
+TEST_CASE("tables in YAML are read as those in JSON are") {
+  const Run json("m.json", kModel, "--ranks 4 --out plan.json"),
+      yaml("m.yaml",
+           "name: shop\nworkload: {batch: 8192, skew: 1.1}\ntables:\n"
+           "- {name: query, rows: 40000000, width: 128}\n"
+           "- name: user\n  rows: 3000000\n  width: 64\n  hotness: [1, 20]\n"
+           "  features: [viewer, seen by]\n  pooling: mean\n"
+           "- {name: 'a \"quoted\" <name>', rows: 5000, width: 64, skew: 0}\n"
+           "- {name: country, rows: 250, width: 16}\n",
+           "--ranks 4 --out plan.json");
+  CHECK(yaml.err == "");
+  CHECK(yaml.out == json.out);
+  CHECK(yaml.json("plan.json") == json.json("plan.json"));
+  CHECK(Run("m.yaml", "tables:\n- {name: a, rows: many}\n", "").err ==
+        "tessera_plan: m.yaml.tables[0].rows: must be a whole number\n");
+}
+
+TEST_CASE("two headers stand in one program, each in a namespace of its own") {
+  const fs::path include = bin() / "../../../include";
+  if (!fs::exists(include / "tessera")) return;
+  const Run ads("m.json", kModel, "--ranks 2 --header plan.hpp --namespace shop::ads"),
+      feed("m.json", kModel, "--ranks 4 --header plan.hpp --namespace feed");
+  REQUIRE(ads.err == "");
+  REQUIRE(feed.err == "");
+  std::ofstream(ads.folder.path / "test.cpp")
+      << "#include \"plan.hpp\"\n#include \"" << (feed.folder.path / "plan.hpp").string()
+      << "\"\nstatic_assert(shop::ads::kCluster.ranks == 2 && feed::kCluster.ranks == 4);\n";
+  CHECK(std::system(fmt::format("c++ -std=c++20 -fsyntax-only -I '{}' '{}'", include.string(),
+                                (ads.folder.path / "test.cpp").string())
+                        .c_str()) == 0);
+  for (const char* name : {"7up", "a b", "a::", "class", "tessera", "std::x"})
+    CHECK(Run("m.json", kModel, fmt::format("--namespace '{}'", name)).status == 2);
+}
+
+TEST_CASE("outputs are never inputs nor each other, and what cannot be written is an error") {
+  for (const char* option : {"--out", "--page", "--json", "--header", "--svg"}) {
+    CAPTURE(option);
+    const Run over("m.json", kModel, fmt::format("--ranks 2 --out other.json {} ./m.json", option));
+    CHECK(over.status == 2);
+    CHECK(text_of(over.folder.path / "m.json") == kModel);
+    CHECK(!fs::exists(over.folder.path / "other.json"));
+    CHECK(Run("m.json", kModel, fmt::format("--ranks 2 {} /dev/full", option)).status == 1);
+  }
+  const Run twice("m.json", kModel, "--ranks 2 --out a.json --json a.json");
+  CHECK(twice.status == 2);
+  CHECK(!fs::exists(twice.folder.path / "a.json"));
+  CHECK(Run("m.json", kModel, "--ranks 2 >/dev/full 2>err; test $? = 1 && true").status == 0);
+  CHECK(Run("m.json", kModel, "--version").out.rfind("tessera_plan ", 0) == 0);
+  const Run pipe(
+      "m.json", kModel,
+      "--version; mkfifo p.json; timeout 20 '" + (bin() / "tessera_plan").string() + "' p.json");
+  CHECK(pipe.status == 1);
+  CHECK(pipe.err.find("it is a pipe") != std::string::npos);
 }
 
 TEST_CASE("no plan fits: each change that would do is named, and does") {

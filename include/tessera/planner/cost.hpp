@@ -4,6 +4,7 @@
 
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/planner/power_law.hpp>
+#include <tessera/planner/shared_cores.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -394,20 +395,20 @@ struct Prediction {
 
 namespace detail {
 
-/// A stage ends when its slowest rank ends; ranks that share too few cores also wait for each
-/// other.
+/// A stage ends when its slowest rank ends.
 template <class Member>
 constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
                          Member member) {
-  double most = 0, sum = 0;
-  for (const StageTimes& s : ranks) {
-    most = std::max(most, s.*member);
-    sum += s.*member;
+  const std::size_t size = static_cast<std::size_t>(cluster.topology().node_size());
+  double most = 0;
+  std::vector<double> node;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    node.push_back(ranks[r].*member);
+    if ((r + 1) % size != 0 && r + 1 < ranks.size()) continue;
+    most = std::max(most, shared_seconds(node, cluster.concurrent_ranks));
+    node.clear();
   }
-  const Topology topology = cluster.topology();
-  return cluster.concurrent_ranks > 0
-             ? std::max(most, sum / (cluster.concurrent_ranks * topology.nodes()))
-             : most;
+  return most;
 }
 
 constexpr double dense_seconds(const Cluster& cluster, const Workload& workload) {

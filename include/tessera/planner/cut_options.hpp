@@ -29,7 +29,6 @@ struct PlanConstraints {
   /// the user's, which any table without a pin may be cut by
   std::vector<PlannedPolicy> policies{};
   std::int64_t reserve = 0;  ///< bytes of each rank that tables may not use
-  int min_width = 4;         ///< of column parts
   /// a fullest rank of 1.05 + x even shares counts as a step slower by this times x
   double memory_balance = 1;
   /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
@@ -52,20 +51,47 @@ namespace detail {
 
 /// Seconds of a rank in each of the stages that wait for the slowest.
 struct StageLoad {
-  double route = 0, lookup = 0, exchange = 0, update = 0;
+  double route = 0, lookup = 0, exchange = 0, assemble = 0, update = 0;
 
   constexpr StageLoad() = default;
+  /// Of a rectangle's own rank: what it is spared is less than nothing.
   constexpr explicit StageLoad(const ShardCost& c)
-      : route(c.route + c.fetch), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
+      : route(c.route + c.fetch - c.spared_ask),
+        lookup(c.lookup),
+        exchange(2 * c.exchange),
+        assemble(-c.spared),
+        update(c.update) {}
+  constexpr explicit StageLoad(const StageTimes& s)
+      : route(s.route),
+        lookup(s.lookup),
+        exchange(s.exchange + s.exchange_gradients),
+        assemble(s.assemble),
+        update(s.update) {}
   constexpr void add(const StageLoad& other, double times = 1) {
     route += times * other.route, lookup += times * other.lookup,
-        exchange += times * other.exchange, update += times * other.update;
+        exchange += times * other.exchange, assemble += times * other.assemble,
+        update += times * other.update;
   }
   constexpr void raise(const StageLoad& other) {
     route = std::max(route, other.route), lookup = std::max(lookup, other.lookup),
-    exchange = std::max(exchange, other.exchange), update = std::max(update, other.update);
+    exchange = std::max(exchange, other.exchange), assemble = std::max(assemble, other.assemble),
+    update = std::max(update, other.update);
   }
-  constexpr double total() const { return route + lookup + exchange + update; }
+  constexpr double total() const { return route + lookup + exchange + assemble + update; }
+  /// By how much the stages of `most` grow with `more` added to this.
+  constexpr double growth(const StageLoad& more, const StageLoad& most) const {
+    return std::max(0.0, route + more.route - most.route) +
+           std::max(0.0, lookup + more.lookup - most.lookup) +
+           std::max(0.0, exchange + more.exchange - most.exchange) +
+           std::max(0.0, update + more.update - most.update);
+  }
+};
+
+/// What the first of several pays for all: calls for rectangles of one width; `width` 0: the
+/// exchange of copies' gradients.
+struct Fee {
+  int width = 0;
+  constexpr bool operator==(const Fee&) const = default;
 };
 
 /// What one rectangle costs on its rank, and where the policy wants it.
@@ -98,6 +124,10 @@ struct CutOption {
   std::int64_t cache_rows = 0;     // of a part that is not in the device's memory
   PlannedPolicy policy{};          // of Cut::own
   std::vector<PartCost> pieces{};  // where parts differ: each; `seconds`, `bytes`: the largest
+  StageLoad base{};                // on every rank
+  std::vector<Fee> fees{};
+  int rectangles = 1;
+  double spared = 0;  // at most, of `base`
 
   constexpr PartCost part() const {
     return {
@@ -130,6 +160,14 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
                                            : bytes_in(shard, model.memory(t), Tier::device),
                         .tier = request.tier,
                         .place = request.place});
+    const Fee fee{request.rectangle.width()};
+    if (std::find(o.fees.begin(), o.fees.end(), fee) == o.fees.end()) o.fees.push_back(fee);
+    if (everywhere && std::find(o.fees.begin(), o.fees.end(), Fee{}) == o.fees.end())
+      o.fees.push_back(Fee{});
+    o.base.route += cost.ask;
+    o.base.assemble += cost.assemble;
+    if (everywhere) o.base.add(StageLoad(cost));
+    o.spared += cost.spared_seconds();
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
     o.shared += shared;
     o.total += (everywhere ? cost.seconds() * ranks : cost.seconds()) + shared * ranks;
@@ -137,6 +175,7 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
     o.bytes = std::max(o.bytes, o.pieces.back().bytes);
     o.cache_bytes = std::max(o.cache_bytes, o.pieces.back().cache_bytes);
   }
+  o.rectangles = static_cast<int>(o.pieces.size());
   return o;
 }
 
@@ -171,6 +210,13 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
   // of its own rank, which is anyone
   o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
   o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
+  o.base.route = cost.ask * count;
+  o.base.assemble = cost.assemble * count;
+  if (cut == Cut::replicated || cut == Cut::row_wise) o.base.add(o.load);
+  o.spared = cost.spared_seconds() * parts;
+  o.fees.push_back({part.width()});
+  if (cut == Cut::replicated) o.fees.push_back({});
+  o.rectangles = parts * blocks;
   return o;
 }
 
@@ -200,15 +246,23 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   if (wanted(Cut::table_wise))
     add(Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % all : -1);
   if (all > 1 && wanted(Cut::replicated)) add(Cut::replicated, 1);
-  if (all > 1 && wanted(Cut::row_wise) && (table.rows >= all || pin != nullptr))
-    add(Cut::row_wise, 1);
-  for (int k = 1; k <= all && k <= table.width; ++k) {
-    if (table.width % k != 0 || (parts != 0 && k != parts) ||
-        (parts == 0 && k > 1 && table.width / k < constraints.min_width))
-      continue;
-    if (k > 1 && wanted(Cut::column_wise)) add(Cut::column_wise, k);
-    if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid))
-      add(Cut::grid, k);
+  // small parts too where only such are wanted
+  for (const bool small : {false, true}) {
+    if (small && first < options.size()) break;
+    const auto worth = [&](int columns, int blocks) {
+      return small || worth_cutting(table, columns, blocks);
+    };
+    if (all > 1 && wanted(Cut::row_wise) &&
+        (pin != nullptr || (table.rows >= all && worth(1, all))))
+      add(Cut::row_wise, 1);
+    for (int k = 1; k <= all && k <= table.width; ++k) {
+      if (table.width % k != 0 || (parts != 0 && k != parts)) continue;
+      if (k > 1 && wanted(Cut::column_wise) && (parts != 0 || worth(k, 1)))
+        add(Cut::column_wise, k);
+      if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid) &&
+          (parts != 0 || worth(k, size)))
+        add(Cut::grid, k);
+    }
   }
   if (pin != nullptr && pin->cut == Cut::own)
     options.push_back(option_of_pieces(layout, t, model, {.cut = Cut::own, .policy = pin->policy}));
@@ -217,6 +271,20 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
       options.push_back(option_of_pieces(layout, t, model, {.cut = Cut::own, .policy = policy}));
   // Too few ranks for what was pinned or left over: the table stays whole.
   if (first == options.size()) add(Cut::table_wise, 1);
+}
+
+/// A strategy's plan under constraints: pinned tables are cut as in `planned`. No tables: it cuts
+/// some other table in a way that is forbidden.
+constexpr PlanChoice plain_choice(Strategy strategy, const Layout& layout,
+                                  const PlanConstraints& constraints, const PlanChoice& planned) {
+  PlanChoice choice = strategy_choice(strategy, layout);
+  for (std::size_t t = 0; t < choice.tables.size(); ++t) {
+    if (constraints.pin_of(layout.tables[t].name) != nullptr)
+      choice.tables[t] = planned.tables[t];
+    else if (!constraints.allows(choice.tables[t].cut))
+      return {};
+  }
+  return choice;
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/cut_options.hpp>
+#include <tessera/planner/runner_up.hpp>
 #include <tessera/planner/strategies.hpp>
 
 #include <tessera/core/format.hpp>
@@ -42,11 +43,12 @@ inline constexpr std::array<StepPart, 8> step_parts{
 inline std::string describe_step(const Prediction& p, const Workload& workload) {
   std::string text;
   for (const StepPart& part : step_parts)
-    if (const double seconds = p.stages.*part.seconds; seconds > 0)
-      text += fmt::format("{}{} {:.3f}", text.empty() ? "" : " + ", part.name, 1e3 * seconds);
+    if (const double seconds = p.stages.*part.seconds; seconds >= 1e-9)
+      text +=
+          fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
   if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
-    text += fmt::format(" - {:.3f} of route beside the dense layers", 1e3 * hidden);
-  return fmt::format("{:.3f} ms = {}", 1e3 * p.step_seconds, text);
+    text += fmt::format(" - {} of route beside the dense layers", milliseconds_text(hidden));
+  return fmt::format("{} ms = {}", milliseconds_text(p.step_seconds), text);
 }
 
 namespace detail {
@@ -108,71 +110,6 @@ inline std::string describe(const TableCut& cut) {
                        : fmt::format("{}{}", to_string(cut.cut), where);
 }
 
-/// The fastest plain strategy, in the model, that fits and has other rectangles than a plan.
-/// `seconds` is negative where there is none.
-struct RunnerUp {
-  std::string_view name{};
-  double seconds = -1;
-};
-
-/// `room`: bytes of a rank that tables may use; 0: no limit.
-inline RunnerUp runner_up(const Layout& layout, const CostModel& model, std::int64_t room) {
-  RunnerUp best;
-  if (layout.ranks() == 1) return best;
-  const auto key = [](const Shard& s) {
-    return std::pair(std::pair(s.table, s.rank),
-                     std::pair(s.rectangle.row_begin, s.rectangle.column_begin));
-  };
-  const auto less = [&](const Shard& a, const Shard& b) { return key(a) < key(b); };
-  std::vector<Shard> own = layout.shards;
-  std::sort(own.begin(), own.end(), less);
-  Layout other = layout;
-  for (const Strategy s : all_strategies) {
-    other.shards = shards_of(strategy_choice(s, layout), layout);
-    const Prediction p = predict(other, model);
-    if ((room > 0 && p.most_bytes() > room) ||
-        (best.seconds >= 0 && p.step_seconds >= best.seconds))
-      continue;
-    std::sort(other.shards.begin(), other.shards.end(), less);
-    const bool same =
-        std::equal(own.begin(), own.end(), other.shards.begin(), other.shards.end(),
-                   [](const Shard& a, const Shard& b) {
-                     return a.table == b.table && a.rank == b.rank && a.rectangle == b.rectangle;
-                   });
-    if (!same) best = {to_string(s), p.step_seconds};
-  }
-  return best;
-}
-
-namespace detail {
-
-/// What calibrated predictions were found to be worth on a host (docs/cost_model.md): most steps
-/// within this share of the measured one, and the order of two plans right nearly always where they
-/// differ by more than `ordered_margin`.
-inline constexpr double model_error = 0.25, ordered_margin = 0.20;
-
-}  // namespace detail
-
-/// The runner-up, how far behind it is, and what that margin is worth. `measured`: the cluster's
-/// constants were measured on its machines.
-inline std::string describe_margin(const RunnerUp& other, double step_seconds, bool measured) {
-  if (other.seconds < 0) return "runner-up: none: no other plain strategy fits";
-  const double margin = other.seconds / step_seconds - 1;
-  std::string text = fmt::format("runner-up: {}, {:.3f} ms, {:.1f} % longer", other.name,
-                                 1e3 * other.seconds, 100 * margin);
-  if (!measured)
-    return text +
-           "; with constants that were not measured here the order of the two is a guess: measure "
-           "both";
-  return text + (margin > detail::ordered_margin
-                     ? fmt::format("; plans that differ by more than {:.0f} % are nearly always in "
-                                   "the right order",
-                                   100 * detail::ordered_margin)
-                     : fmt::format("; that is less than the model's error of up to {:.0f} %: "
-                                   "measure both where it matters",
-                                   100 * detail::model_error));
-}
-
 /// Why one table is cut as it is: what the step would be with its other cuts, everything else as it
 /// is.
 struct CutReason {
@@ -182,6 +119,7 @@ struct CutReason {
     double step_seconds = -1;  ///< negative: there is none
     std::int64_t most_bytes = 0;
     std::string_view part{};  ///< of the step that grows most
+    int rectangles = 1;
   };
   int table = 0;
   TableCut cut{};
@@ -191,9 +129,10 @@ struct CutReason {
   std::int64_t bytes = 0;       ///< of the whole table, optimizer state included
   std::int64_t most_bytes = 0;  ///< on the plan's fullest rank
   std::int64_t room = 0;        ///< of a rank; 0: no limit
-  Other best{};                 ///< the fastest other cut that fits
-  Other without_room{};         ///< the fastest that does not fit
-  std::string cache{};          ///< describe_cache
+  int rectangles = 1;
+  Other best{};          ///< the fastest other cut that fits
+  Other without_room{};  ///< the fastest that does not fit
+  std::string cache{};   ///< describe_cache
 };
 
 namespace detail {
@@ -211,10 +150,9 @@ inline std::string describe_cache(const std::vector<Shard>& shards, const CostMo
   if (cached >= at->rectangle.rows()) return {};
   const CacheGain gain = model.cache_gain(at->table, at->rectangle, at->rank == every_rank, cached);
   return fmt::format(
-      "a cache of {} rows {} {:.0f} % of a batch's rows: {:.3f} ms of the step instead of {:.3f}; "
-      "{}",
-      cached, at->cache_rows != 0 ? "has" : "would have", 100 * gain.hit_rate, 1e3 * gain.seconds,
-      1e3 * gain.seconds_without,
+      "a cache of {} rows {} {:.0f} % of a batch's rows: {} ms of the step instead of {}; {}",
+      cached, at->cache_rows != 0 ? "has" : "would have", 100 * gain.hit_rate,
+      milliseconds_text(gain.seconds), milliseconds_text(gain.seconds_without),
       gain.pays_from > 1    ? "caches of this table never pay"
       : gain.pays_from <= 0 ? "caches of this table pay at any hit rate"
                             : fmt::format("caches of this table pay from a hit rate of {:.0f} % on",
@@ -232,8 +170,6 @@ class OtherCuts {
     layout_.shards.clear();
     empty_ = predict(layout_, model);
     const std::int64_t memory = model.cluster().memory_per_rank;
-    host_room_ = model.cluster().host_memory_per_rank;
-    file_room_ = model.cluster().file_memory_per_rank;
     room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
     for (const TablePin& pin : constraints.pins) {
       pinned_.push_back(pin.table);
@@ -255,6 +191,7 @@ class OtherCuts {
         .bytes = model_.memory(table).of({0, spec.rows, 0, spec.width}),
         .most_bytes = plan_.most_bytes(),
         .room = room_,
+        .rectangles = static_cast<int>(own.size()),
         .cache = describe_cache(own, model_)};
     if (reason.pinned || reason.ranks == 1) return reason;
     const Prediction rest = without(own);
@@ -274,13 +211,12 @@ class OtherCuts {
       std::vector<Shard> shards;
       append_shards(shards, table, spec, cut, layout_.topology);
       const Prediction p = with(rest, shards);
-      CutReason::Other& slot = (room_ == 0 || p.most_bytes() <= room_) &&
-                                       (host_room_ == 0 || p.most_host_bytes() <= host_room_) &&
-                                       (file_room_ == 0 || p.most_file_bytes() <= file_room_)
+      CutReason::Other& slot = fits_cluster(p, model_.cluster(), constraints_.reserve)
                                    ? reason.best
                                    : reason.without_room;
       if (slot.step_seconds < 0 || p.step_seconds < slot.step_seconds)
-        slot = {std::move(cut), p.step_seconds, p.most_bytes(), grown(p)};
+        slot = {std::move(cut), p.step_seconds, p.most_bytes(), grown(p),
+                static_cast<int>(shards.size())};
     }
     for (const Shard& s : own) count(s, 1);
     return reason;
@@ -414,7 +350,7 @@ class OtherCuts {
   Prediction plan_, empty_;
   std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
   int replicas_ = 0;
-  std::int64_t room_ = 0, host_room_ = 0, file_room_ = 0;  // of a rank; 0: no limit
+  std::int64_t room_ = 0;  // of a rank; 0: no limit
 };
 
 }  // namespace detail
@@ -453,18 +389,24 @@ inline std::string describe_choice(const CutReason& r) {
     return text + (full.step_seconds < 0 ? "no other cut is allowed" : "no other cut fits");
   const double more = percent(best);
   if (more > 0.1)
-    return text + fmt::format(
-                      "the next best, {}, makes the step {:.3f} ms ({:.1f} %) longer, mostly in {}",
-                      describe(best.cut), 1e3 * (best.step_seconds - r.step_seconds), more,
-                      best.part);
-  if (more >= -0.1) return text + fmt::format("{} would take as long", describe(best.cut));
-  if (best.most_bytes > r.most_bytes)
     return text +
-           fmt::format(
-               "{} would be {:.1f} % faster, but the fullest rank would hold {} instead of {}",
-               describe(best.cut), -more, bytes_text(best.most_bytes), bytes_text(r.most_bytes));
-  return text + fmt::format("{} would be {:.1f} % faster: the search does not try every plan",
-                            describe(best.cut), -more);
+           fmt::format("the next best, {}, makes the step {} ms ({:.1f} %) longer, mostly in {}",
+                       describe(best.cut), milliseconds_text(best.step_seconds - r.step_seconds),
+                       more, best.part);
+  if (more >= -0.1) return text + fmt::format("{} would take as long", describe(best.cut));
+  text += fmt::format("{} would be {:.1f} % faster, but ", describe(best.cut), -more);
+  // what the planner weighs against time
+  const double memory = r.room == 0 ? 0
+                                    : static_cast<double>(best.most_bytes - r.most_bytes) /
+                                          static_cast<double>(r.room);
+  if (100 * memory > -more / 2)
+    return text + fmt::format("the fullest rank would hold {} of {} instead of {}",
+                              bytes_text(best.most_bytes), bytes_text(r.room),
+                              bytes_text(r.most_bytes));
+  if (best.rectangles > r.rectangles && more > -0.5)
+    return text +
+           fmt::format("it needs {} rectangles instead of {}", best.rectangles, r.rectangles);
+  return text + "the search does not try every plan";
 }
 
 }  // namespace detail

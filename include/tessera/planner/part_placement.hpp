@@ -4,6 +4,7 @@
 
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/cut_options.hpp>
+#include <tessera/planner/shared_cores.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -24,9 +25,9 @@ struct TierBytes {
   constexpr std::int64_t operator[](Tier tier) const {
     return tier == Tier::device ? device : tier == Tier::host ? host : file;
   }
-  constexpr void add(const PartCost& part) {
-    if (part.tier != Tier::device) device += part.cache_bytes;
-    (*this)[part.tier] += part.bytes;
+  constexpr void add(const PartCost& part, int times = 1) {
+    if (part.tier != Tier::device) device += times * part.cache_bytes;
+    (*this)[part.tier] += times * part.bytes;
   }
   constexpr void add(const TierBytes& other) {
     device += other.device, host += other.host, file += other.file;
@@ -45,8 +46,8 @@ struct TierBytes {
   }
 };
 
-/// Puts the parts of a plan on ranks: largest first, each where least is carried; then exchanges
-/// some. What the Planner compares plans by is the time of what lies there.
+/// A plan on its ranks, which changes table by table: parts come, each to the rank where the step
+/// grows least, and go. What the Planner compares plans by is the step, as `predict` has it.
 class PartPlacement {
  public:
   /// In bytes of a rank.
@@ -55,287 +56,353 @@ class PartPlacement {
     double even = 1;     ///< of all tables, without copies
     double balance = 0;  ///< see PlanConstraints::memory_balance
   };
-  static constexpr double overflow = 1e9;  ///< scores beyond it are of plans that do not fit
-  static constexpr double level = 1.05;    ///< even shares that no one minds
+  static constexpr double overflow = 20;  ///< what a memory that is twice too full costs
+  static constexpr std::int64_t no_limit = std::int64_t{1} << 62;  ///< of room
+  static constexpr double level = 1.05;      ///< even shares that cost nothing
+  static constexpr double tie_price = 2e-3;  ///< the most that level memory costs where there is
+                                             ///< plenty
 
-  /// `options` may still grow.
+  /// What plans are compared by.
+  struct Value {
+    double step = 1e300;    ///< seconds, with the price of uneven and of too full memory
+    double spread = 1e300;  ///< of time and memory over the ranks; decides between equal steps
+    bool fits = false;
+    constexpr bool shorter_than(const Value& other) const {
+      return step < other.step * (1 - 1e-9) ||
+             (step <= other.step * (1 + 1e-12) && spread < other.spread * (1 - 1e-6));
+    }
+    constexpr bool better_than(const Value& other) const {
+      return fits != other.fits ? fits : shorter_than(other);
+    }
+  };
+
   constexpr PartPlacement(const Layout& layout, const CostModel& model,
                           const std::vector<CutOption>& options)
-      : topology_(layout.topology), model_(model), options_(options), ranks_(layout.ranks()) {
-    seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
-    loads_.assign(static_cast<std::size_t>(ranks_), Load());
-    bytes_.assign(static_cast<std::size_t>(ranks_), {});
+      : topology_(layout.topology),
+        options_(options),
+        ranks_(layout.ranks()),
+        cores_(model.cluster().concurrent_ranks),
+        launch_(model.cluster().launch_seconds),
+        copies_fee_(3 * model.collective_seconds()),
+        overlap_route_(model.workload().overlap_route) {
+    Layout empty{.topology = layout.topology};
+    const Prediction alone = predict(empty, model);
+    start_ = StageLoad(alone.ranks.front());
+    dense_ = alone.stages.dense;
+    rest_ = alone.stages.dense + alone.stages.all_reduce;
+    choice_.assign(layout.tables.size(), -1);
+    places_.assign(layout.tables.size(), {});
     taken_by_.assign(static_cast<std::size_t>(ranks_), -1);
+    clear();
   }
 
   constexpr Limits& limits() { return limits_; }
   constexpr const Limits& limits() const { return limits_; }
+  /// The option of each table; negative: it is not there.
+  constexpr const std::vector<int>& choice() const { return choice_; }
   /// The ranks, or nodes, of a table's parts.
   constexpr const std::vector<int>& places(std::size_t table) const { return places_[table]; }
+  constexpr bool in_use(const Fee& fee) const { return users_of(fee) > 0; }
+  /// Counts a fee as paid, `times` 1, whatever uses it; -1 ends that.
+  constexpr void pay(const Fee& fee, int times) { users(fee) += times; }
 
-  /// Places the parts of a plan. Returns its time with the penalty for uneven memory; above
-  /// `overflow`: it does not fit. `effort` falls by the places tried.
-  constexpr double place(const std::vector<int>& choice, std::int64_t& effort) {
-    double base_seconds = 0, sum_seconds = 1e-30, sum_bytes = 1;
-    TierBytes base_bytes;
-    order_.clear();
-    places_.assign(choice.size(), {});
-    std::fill(seconds_.begin(), seconds_.end(), 0.0);
-    std::fill(loads_.begin(), loads_.end(), Load());
-    std::fill(bytes_.begin(), bytes_.end(), TierBytes());
-    std::fill(taken_by_.begin(), taken_by_.end(), -1);
-    for (std::size_t t = 0; t < choice.size(); ++t) {
-      const Option& o = options_[choice[t]];
-      base_seconds += o.shared;
-      if (!o.pieces.empty()) {
-        bool open = false;
-        for (const PartCost& piece : o.pieces) {
-          if (piece.place.kind == Place::Kind::every)
-            base_bytes.add(piece), base_seconds += piece.seconds;
-          else if (piece.place.kind == Place::Kind::rank)
-            hold(static_cast<int>(t), piece, piece.place.index);
-          else
-            open = true;
-          sum_bytes += piece.device_bytes();
-        }
-        if (open) order_.push_back({0, static_cast<int>(t)});
-      } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
-        base_bytes.add(o.part());
-        base_seconds += o.seconds;
-      } else if (o.rank >= 0) {
-        put(static_cast<int>(t), o.part(), o.rank);
-      } else {
-        order_.push_back({0, static_cast<int>(t)});
-      }
-      sum_seconds += o.total;
-      if (o.pieces.empty())
-        sum_bytes += o.part().device_bytes() * (o.cut == Cut::column_wise ? o.parts : 1);
-    }
-    const double seconds_unit = ranks_ / sum_seconds, bytes_unit = ranks_ / sum_bytes;
-    for (auto& [key, t] : order_)
-      key = -(options_[choice[t]].seconds * seconds_unit +
-              options_[choice[t]].part().device_bytes() * bytes_unit);
-    std::sort(order_.begin(), order_.end());
-    for (const auto& [key, t] : order_) {
-      const Option& o = options_[choice[t]];
-      const Scale scale{base_bytes, seconds_unit, bytes_unit};
-      if (!o.pieces.empty()) put_pieces(t, o.pieces, scale);
-      for (int part = 0; part < o.parts && o.pieces.empty(); ++part)
-        o.cut == Cut::grid ? put_on_node(t, o.part(), scale)
-                           : put(t, o.part(), lightest(t, o.part(), scale));
-      effort -= (o.parts + static_cast<std::int64_t>(o.pieces.size())) * ranks_;
-    }
-    effort -= static_cast<std::int64_t>(choice.size()) * 4;
-    base_seconds_ = base_seconds;
-    base_bytes_ = base_bytes;
-    return score();
+  /// How much the growth of the step and memory count, beside what a rank carries already, when a
+  /// part's rank is chosen.
+  constexpr void weigh(double growth, double bytes) {
+    growth_weight_ = growth;
+    byte_weight_ = bytes;
   }
 
-  /// Of what lies on the ranks now.
-  constexpr double score() const {
-    Load most, sum;
+  /// Places a whole plan, largest parts first.
+  constexpr void place(const std::vector<int>& choice) {
+    clear();
+    double sum_seconds = 1e-30;
+    for (const int o : choice) sum_seconds += options_[o].total;
+    second_unit_ = ranks_ / sum_seconds;
+    byte_unit_ = 1 / std::max(1.0, limits_.even);
+    std::vector<std::pair<double, int>> order;
+    for (std::size_t t = 0; t < choice.size(); ++t) order.push_back({-size_of(choice[t]), t});
+    std::sort(order.begin(), order.end());
+    for (const auto& [size, t] : order) put(t, choice[t]);
+  }
+  /// A part's share of a mean rank.
+  constexpr double size_of(int option) const {
+    const CutOption& o = options_[option];
+    return o.seconds * second_unit_ + o.part().device_bytes() * byte_unit_;
+  }
+
+  constexpr void put(int t, int option) {
+    choose_places(t, options_[option], places_[t]);
+    choice_[t] = option;
+    apply(t, 1);
+  }
+  constexpr void put(int t, int option, const std::vector<int>& places) {
+    places_[t] = places;
+    choice_[t] = option;
+    apply(t, 1);
+  }
+  constexpr void take(int t) {
+    apply(t, -1);
+    choice_[t] = -1;
+  }
+
+  constexpr Value value() const {
+    StageLoad most = loads_.front();
     TierBytes most_bytes;
+    double spread = 0;
     for (std::size_t r = 0; r < loads_.size(); ++r) {
       most.raise(loads_[r]);
-      sum.add(loads_[r]);
       most_bytes.raise(bytes_[r]);
+      const double seconds = seconds_[r] * second_unit_,
+                   bytes = static_cast<double>(bytes_[r].device) * byte_unit_;
+      spread += seconds * seconds + bytes * bytes;
     }
-    const int cores = model_.cluster().concurrent_ranks * topology_.nodes();
-    Load waiting;  // where ranks share too few cores
-    if (cores > 0) waiting.add(sum, 1.0 / cores);
-    most.raise(waiting);
+    StageLoad all = base_;
+    const double calls = launch_ * static_cast<double>(std::count_if(
+                                       widths_.begin(), widths_.end(),
+                                       [](const auto& width) { return width.second > 0; }));
+    all.lookup += calls;
+    all.update += calls + (copies_ > 0 ? copies_fee_ : 0);
+    if (cores_ == 0)
+      most.add(all);
+    else
+      most = on_shared_cores(all);
     const double time =
-        base_seconds_ * (cores > 0 ? std::max(1.0, static_cast<double>(ranks_) / cores) : 1.0) +
-        most.total();
+        most.total() + rest_ - (overlap_route_ ? std::min(most.route, dense_) : 0.0);
     most_bytes.add(base_bytes_);
     const double full = most_bytes.share_of(limits_.room);
-    return full > 1 ? overflow * full
-                    : time * memory_penalty(static_cast<double>(most_bytes.device));
+    return {time * memory_price(static_cast<double>(most_bytes.device)) *
+                (1 + overflow * std::max(0.0, full - 1)),
+            spread, full <= 1};
   }
 
-  /// Against an even share of the tables without copies.
-  constexpr double memory_penalty(double most_bytes) const {
-    return 1 + limits_.balance * std::max(0.0, most_bytes / limits_.even - level);
+  /// A factor of the step. Bytes beyond an even share cost what they take of a rank's memory; without
+  /// a limit, of four even shares.
+  constexpr double memory_price(double most_bytes) const {
+    const double excess = std::max(0.0, most_bytes - level * limits_.even),
+                 room = limits_.room.device < no_limit ? static_cast<double>(limits_.room.device)
+                                                       : 4 * limits_.even;
+    return 1 + limits_.balance * excess / std::max(room, 1.0) +
+           tie_price * std::min({1.0, limits_.balance, excess / std::max(limits_.even, 1.0)});
   }
 
-  /// Moves parts, and exchanges two, while that lowers the sum over the ranks of the squares of
-  /// time and memory.
-  constexpr void exchange(const std::vector<int>& choice) {
-    struct Part {
-      int table = 0, index = 0;
-      double seconds = 0, bytes = 0;  // as shares of a mean rank
-      std::int64_t whole_bytes = 0;
+  /// The rank whose parts take longest, or least long, in a stage; `stage` 4: in all.
+  constexpr int extreme_rank(int stage, bool longest) const {
+    constexpr double StageLoad::* stages[]{&StageLoad::route, &StageLoad::lookup,
+                                           &StageLoad::exchange, &StageLoad::update};
+    const auto load = [&](int r) {
+      return (longest ? 1 : -1) * (stage < 4 ? loads_[r].*stages[stage] : seconds_[r]);
     };
-    double all_seconds = 1e-30, all_bytes = 1;
-    for (std::size_t r = 0; r < seconds_.size(); ++r) {
-      all_seconds += seconds_[r] + base_seconds_;
-      all_bytes += static_cast<double>(bytes_[r].device + base_bytes_.device);
-    }
-    const double second = ranks_ / all_seconds, byte = ranks_ / all_bytes;
-    std::vector<Part> parts;
-    for (const auto& [key, t] : order_)
-      if (const Option& o = options_[choice[t]];
-          o.cut != Cut::grid && o.pieces.empty() && o.tier == Tier::device)
-        for (int k = 0; k < o.parts; ++k)
-          parts.push_back({t, k, o.seconds * second, static_cast<double>(o.bytes) * byte, o.bytes});
-    const auto holds = [&](int t, int rank) {
-      return std::find(places_[t].begin(), places_[t].end(), rank) != places_[t].end();
-    };
-    // `more` comes to rank b from a; what it changes of the squares.
-    const auto change = [&](double more_seconds, double more_bytes, int a, int b) {
-      return more_seconds * (more_seconds + (seconds_[b] - seconds_[a]) * second) +
-             more_bytes *
-                 (more_bytes + static_cast<double>(bytes_[b].device - bytes_[a].device) * byte);
-    };
-    const auto shift = [&](const Part& p, int to) {
-      int& place = places_[p.table][p.index];
-      add_load(place, options_[choice[p.table]].load, -1);
-      bytes_[place].device -= p.whole_bytes;
-      add_load(to, options_[choice[p.table]].load, 1);
-      bytes_[to].device += p.whole_bytes;
-      place = to;
-    };
-    const auto room = [&](int rank, std::int64_t more) {
-      return bytes_[rank].device + base_bytes_.device + more <= limits_.room.device;
-    };
-    bool better = true;
-    for (std::int64_t budget = 40'000'000; better && budget > 0;) {
-      better = false;
-      for (const Part& p : parts) {
-        for (int to = 0; to < ranks_; ++to)
-          if (const int from = places_[p.table][p.index];
-              change(p.seconds, p.bytes, from, to) < -1e-9 && !holds(p.table, to) &&
-              room(to, p.whole_bytes)) {
-            shift(p, to);
-            better = true;
-          }
-        for (const Part& q : parts) {
-          const int a = places_[p.table][p.index], b = places_[q.table][q.index];
-          if (a == b || change(p.seconds - q.seconds, p.bytes - q.bytes, a, b) > -1e-9 ||
-              holds(p.table, b) || holds(q.table, a))
-            continue;
-          const std::int64_t more = p.whole_bytes - q.whole_bytes;
-          if (!room(b, more) || !room(a, -more)) continue;
-          shift(p, b);
-          shift(q, a);
-          better = true;
-        }
-        budget -= ranks_ + static_cast<std::int64_t>(parts.size());
-      }
-    }
+    int found = 0;
+    for (int r = 1; r < ranks_; ++r)
+      if (load(r) > load(found)) found = r;
+    return found;
+  }
+  constexpr bool holds(int t, int rank) const {
+    const CutOption& o = options_[choice_[t]];
+    const bool node = o.cut == Cut::grid;
+    for (const int place : places_[t])
+      if ((node ? rank / topology_.node_size() : rank) == place) return true;
+    return false;
   }
 
  private:
-  using Load = StageLoad;
-  using Option = CutOption;
-
-  constexpr void hold(int t, const PartCost& part, int rank) {
-    add_load(rank, part.load, 1);
-    bytes_[rank].add(part);
-    taken_by_[rank] = t;
-  }
-  constexpr void put(int t, const PartCost& part, int rank) {
-    hold(t, part, rank);
-    places_[t].push_back(rank);
-  }
-
-  constexpr void add_load(int rank, const Load& load, double times) {
-    loads_[rank].add(load, times);
-    seconds_[rank] += times * load.total();
+  constexpr void clear() {
+    loads_.assign(static_cast<std::size_t>(ranks_), {});
+    seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
+    bytes_.assign(static_cast<std::size_t>(ranks_), {});
+    base_ = start_;
+    base_bytes_ = {};
+    copies_ = 0;
+    widths_.clear();
+    for (int& o : choice_) o = -1;
+    for (std::vector<int>& places : places_) places.clear();
   }
 
-  /// What every rank holds already, and shares of a mean rank per second and byte.
-  struct Scale {
-    TierBytes base_bytes;
-    double second = 0, byte = 0;
-  };
-
-  /// How much a rank would carry; ranks that hold a part of the table, or have no room, come last.
-  constexpr double load_with(int rank, int t, const PartCost& part, const Scale& scale) const {
-    TierBytes bytes = bytes_[rank];
-    bytes.add(part);
-    const bool full = bytes.device + scale.base_bytes.device > limits_.room.device ||
-                      bytes.host + scale.base_bytes.host > limits_.room.host ||
-                      bytes.file + scale.base_bytes.file > limits_.room.file;
-    return (full ? 1e6 : 0) + (taken_by_[rank] == t ? 1e3 : 0) +
-           (seconds_[rank] + part.seconds) * scale.second +
-           static_cast<double>(bytes.device) * scale.byte;
+  /// The stages where ranks of a node wait for a core; `all`: what each has besides its parts.
+  constexpr StageLoad on_shared_cores(const StageLoad& all) const {
+    StageLoad most;
+    std::vector<double> node;
+    const std::size_t size = static_cast<std::size_t>(topology_.node_size());
+    for (const auto stage : {&StageLoad::route, &StageLoad::lookup, &StageLoad::exchange,
+                             &StageLoad::assemble, &StageLoad::update})
+      for (std::size_t r = 0; r < loads_.size(); ++r) {
+        node.push_back(loads_[r].*stage + all.*stage);
+        if ((r + 1) % size != 0 && r + 1 < loads_.size()) continue;
+        most.*stage = std::max(most.*stage, shared_seconds(node, cores_));
+        node.clear();
+      }
+    return most;
   }
 
-  constexpr int lightest(int t, const PartCost& part, const Scale& scale) const {
-    int best = 0;
-    double least = 1e300;
-    for (int r = 0; r < ranks_; ++r)
-      if (const double load = load_with(r, t, part, scale); load < least) best = (least = load, r);
-    return best;
+  constexpr int& users(const Fee& fee) {
+    if (fee.width == 0) return copies_;
+    for (auto& [width, users] : widths_)
+      if (width == fee.width) return users;
+    widths_.push_back({fee.width, 0});
+    return widths_.back().second;
+  }
+  constexpr int users_of(const Fee& fee) const {
+    if (fee.width == 0) return copies_;
+    for (const auto& [width, users] : widths_)
+      if (width == fee.width) return users;
+    return 0;
   }
 
-  /// The node that carries least, of those that have the members.
-  template <class Members>  // calls its argument with each (member of the node, its cost)
-  constexpr int lightest_node(int t, const Members& members, const Scale& scale) const {
-    const int size = topology_.node_size();
-    int best = 0;
-    double least = 1e300;
-    for (int node = 0; node < topology_.nodes(); ++node) {
-      double load = 0;
-      bool whole = true;
-      members([&](int member, const PartCost& part) {
-        const int rank = node * size + member;
-        whole = whole && rank < ranks_;
-        if (whole) load = std::max(load, load_with(rank, t, part, scale));
-      });
-      if (whole && load < least) best = (least = load, node);
+  /// Adds a table's parts to what ranks carry, or takes them away.
+  constexpr void apply(int t, int times) {
+    const CutOption& o = options_[choice_[t]];
+    base_.add(o.base, times);
+    for (const Fee& fee : o.fees) users(fee) += times;
+    const std::vector<int>& places = places_[t];
+    if (!o.pieces.empty()) {
+      PlaceNumbers numbers;
+      for (const PartCost& piece : o.pieces) {
+        const int number = numbers.next(piece.place);
+        if (piece.place.kind == Place::Kind::every)
+          base_bytes_.add(piece, times);
+        else
+          hold(number < 0 ? piece.place.index
+               : piece.place.kind == Place::Kind::any
+                   ? places[number]
+                   : places[number] * topology_.node_size() + piece.place.index,
+               piece, times);
+      }
+    } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
+      base_bytes_.add(o.part(), times);
+    } else if (o.cut == Cut::grid) {
+      const int size = topology_.node_size();
+      for (const int node : places)
+        for (int m = 0; m < size; ++m) hold(node * size + m, o.part(), times);
+    } else {
+      const PartCost part = o.part();
+      for (const int rank : places) hold(rank, part, times);
     }
-    return best;
   }
 
-  constexpr void put_on_node(int t, const PartCost& part, const Scale& scale) {
+  constexpr void hold(int rank, const PartCost& part, int times) {
+    loads_[rank].add(part.load, times);
+    seconds_[rank] += times * part.seconds;
+    bytes_[rank].add(part, times);
+  }
+
+  // ---- where parts go ----
+
+  /// What a rank's stages may take without making the step longer.
+  constexpr StageLoad most_load() const {
+    StageLoad most = loads_.front();
+    for (const StageLoad& load : loads_) most.raise(load);
+    return most;
+  }
+
+  /// How bad a rank is for a part: no room, then the growth of the step, then what it carries.
+  constexpr double burden(int rank, const PartCost& part, const StageLoad& most) const {
+    const TierBytes& held = bytes_[rank];
+    const std::int64_t device = held.device + base_bytes_.device + part.bytes_in(Tier::device);
+    const bool full =
+        device > limits_.room.device ||
+        (part.tier == Tier::host &&
+         held.host + base_bytes_.host + part.bytes > limits_.room.host) ||
+        (part.tier == Tier::file && held.file + base_bytes_.file + part.bytes > limits_.room.file);
+    return (full ? 1e6 : 0) +
+           (growth_weight_ * loads_[rank].growth(part.load, most) + seconds_[rank] + part.seconds) *
+               second_unit_ +
+           byte_weight_ * static_cast<double>(device) * byte_unit_;
+  }
+
+  constexpr void choose_places(int t, const CutOption& o, std::vector<int>& places) {
+    places.clear();
+    if (!o.pieces.empty()) return choose_for_pieces(t, o.pieces, places);
+    if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return;
+    if (o.rank >= 0) return places.push_back(o.rank);
+    const PartCost part = o.part();
+    const StageLoad most = most_load();
+    if (o.cut == Cut::grid) return choose_nodes(o, part, most, places);
+    if (o.parts == 1) {
+      int best = 0;
+      double least = 1e300;
+      for (int r = 0; r < ranks_; ++r)
+        if (const double b = burden(r, part, most); b < least) best = (least = b, r);
+      return places.push_back(best);
+    }
+    order_.clear();
+    for (int r = 0; r < ranks_; ++r) order_.push_back({burden(r, part, most), r});
+    take_first(o.parts, places);
+  }
+
+  /// The `count` places of least burden.
+  constexpr void take_first(int count, std::vector<int>& places) {
+    std::partial_sort(order_.begin(),
+                      order_.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order_)),
+                      order_.end());
+    for (int k = 0; k < count; ++k)
+      places.push_back(order_[static_cast<std::size_t>(k) % order_.size()].second);
+  }
+
+  constexpr void choose_nodes(const CutOption& o, const PartCost& part, const StageLoad& most,
+                              std::vector<int>& places) {
     const int size = topology_.node_size();
-    const auto members = [&](const auto& visit) {
-      for (int m = 0; m < size; ++m) visit(m, part);
-    };
-    const int node = lightest_node(t, members, scale);
-    for (int m = 0; m < size; ++m) hold(t, part, node * size + m);
-    places_[t].push_back(node);
+    order_.clear();
+    for (int node = 0; node < ranks_ / size; ++node) {
+      double worst = 0;
+      for (int m = 0; m < size; ++m) worst = std::max(worst, burden(node * size + m, part, most));
+      order_.push_back({worst, node});
+    }
+    take_first(o.parts, places);
   }
 
   /// Rectangles that differ, whose policy leaves ranks or nodes open.
-  constexpr void put_pieces(int t, const std::vector<PartCost>& pieces, const Scale& scale) {
-    const int size = topology_.node_size();
+  constexpr void choose_for_pieces(int t, const std::vector<PartCost>& pieces,
+                                   std::vector<int>& places) {
     PlaceNumbers numbers;
+    const int size = topology_.node_size();
+    std::fill(taken_by_.begin(), taken_by_.end(), -1);
+    StageLoad most = most_load();
+    const auto note = [&](int rank) { taken_by_[rank] = t; };
+    for (const PartCost& piece : pieces)
+      if (piece.place.kind == Place::Kind::rank) note(piece.place.index);
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const Place& place = pieces[i].place;
-      const int number = numbers.next(place);
-      if (number < static_cast<int>(places_[t].size()))
+      if (numbers.next(place) < static_cast<int>(places.size()))
         continue;  // fixed, or of a group put before
-      if (place.kind == Place::Kind::any) {
-        put(t, pieces[i], lightest(t, pieces[i], scale));
-        continue;
+      const bool any = place.kind == Place::Kind::any;
+      int best = 0;
+      double least = 1e300;
+      for (int p = 0; p < (any ? ranks_ : ranks_ / size); ++p) {
+        double worst = 0;
+        for (std::size_t k = i; k < (any ? i + 1 : pieces.size()); ++k) {
+          if (!any && (pieces[k].place.kind != place.kind || pieces[k].place.group != place.group))
+            continue;
+          const int rank = any ? p : p * size + pieces[k].place.index;
+          worst = std::max(worst, burden(rank, pieces[k], most) + (taken_by_[rank] == t ? 1e3 : 0));
+        }
+        if (worst < least) best = (least = worst, p);
       }
-      const auto members = [&](const auto& visit) {
-        for (std::size_t k = i; k < pieces.size(); ++k)
-          if (pieces[k].place.kind == place.kind && pieces[k].place.group == place.group)
-            visit(pieces[k].place.index, pieces[k]);
-      };
-      const int node = lightest_node(t, members, scale);
-      members([&](int member, const PartCost& part) { hold(t, part, node * size + member); });
-      places_[t].push_back(node);
+      places.push_back(best);
+      for (std::size_t k = i; k < (any ? i + 1 : pieces.size()); ++k)
+        if (any || (pieces[k].place.kind == place.kind && pieces[k].place.group == place.group))
+          note(any ? best : best * size + pieces[k].place.index);
     }
   }
 
   const Topology topology_;
-  const CostModel& model_;
   const std::vector<CutOption>& options_;
-  int ranks_;
+  int ranks_, cores_;
+  double launch_, copies_fee_, dense_ = 0, rest_ = 0;
+  bool overlap_route_;
   Limits limits_;
-  double base_seconds_ = 0;  // on every rank
+  StageLoad start_, base_;  // on every rank: of a step without tables, and of this one
   TierBytes base_bytes_;
+  int copies_ = 0;                           // options that have copies
+  std::vector<std::pair<int, int>> widths_;  // of rectangles, and the options that have them
+  std::vector<StageLoad> loads_;
   std::vector<double> seconds_;
-  std::vector<Load> loads_;
   std::vector<TierBytes> bytes_;
-  std::vector<int> taken_by_;
-  std::vector<std::pair<double, int>> order_;
+  std::vector<int> taken_by_, choice_;
   std::vector<std::vector<int>> places_;
+  std::vector<std::pair<double, int>> order_;
+  double second_unit_ = 1, byte_unit_ = 0;  // shares of a mean rank
+  double growth_weight_ = 4, byte_weight_ = 1;
 };
 
 }}}  // namespace tessera::v0::detail

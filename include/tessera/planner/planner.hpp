@@ -6,12 +6,11 @@
 #include <tessera/planner/cut_options.hpp>
 #include <tessera/planner/part_placement.hpp>
 #include <tessera/planner/strategies.hpp>
+#include <tessera/planner/table_options.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,11 +20,11 @@ namespace tessera { inline namespace v0 {
 /// memory.
 ///
 /// Every table has options (whole, K columns, rows, grid, a copy everywhere), each with what it
-/// costs per part and on every rank. A plan is an option per table; parts are placed largest first
-/// on the rank that carries least. First plans: for a falling limit of time and memory per part,
-/// every table's cheapest option below it. The best is improved by trying every option of every
-/// table in turn. The answer is compared, by `predict`, with the plain strategies, so that it is
-/// never worse than one that fits and is allowed.
+/// costs per part and on every rank. A plan is an option per table. First plans: for a falling
+/// limit of time and memory per part, every table's cheapest option below it; the best of these, of
+/// all and of those without each kind of cut. Each is improved: a table leaves the plan and comes
+/// back in its best option, on the ranks where the step grows least; so do tables that share a fixed
+/// cost, and small groups drawn by chance. `predict` compares the answer with the plain strategies.
 class Planner {
  public:
   constexpr Planner(const Layout& tables, const CostModel& model,
@@ -35,21 +34,21 @@ class Planner {
         constraints_(constraints),
         ranks_(tables.ranks()),
         effort_(constraints.effort),
-        placement_(layout_, model_, options_) {
+        options_(layout_, model, constraints),
+        placement_(layout_, model_, options_.all()) {
     for (const Tier tier : all_tiers) {
       const std::int64_t memory = memory_of(model.cluster(), tier),
                          reserve = tier == Tier::device ? constraints.reserve : 0;
-      room(tier) =
-          memory == 0 ? std::int64_t{1} << 62 : std::max<std::int64_t>(memory - reserve, 0);
+      room(tier) = memory == 0 ? detail::PartPlacement::no_limit
+                               : std::max<std::int64_t>(memory - reserve, 0);
     }
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       const TableSpec& table = layout_.tables[t];
       limits().even += static_cast<double>(
                            model.memory(static_cast<int>(t)).of({0, table.rows, 0, table.width})) /
                        ranks_;
-      first_option_.push_back(options_.size());
-      detail::append_cut_options(layout_, static_cast<int>(t), model_, constraints_, options_);
     }
+    limits().balance = constraints.memory_balance;
   }
 
   Planner(const Planner&) = delete;
@@ -68,252 +67,397 @@ class Planner {
   }
 
  private:
-  constexpr PlanChoice search_within() {
-    const bool thorough = constraints_.effort >= kThorough && ranks_ > 1;
-    std::vector<PlanChoice> found;
-    search_once(constraints_.memory_balance,
-                thorough ? constraints_.effort / 2 : constraints_.effort, found);
-    // Less even memory, for where an even one makes the step slower than that of a plain strategy.
-    if (thorough && constraints_.memory_balance > 0) {
-      for (const double balance : {constraints_.memory_balance / 4, 0.0})
-        search_once(balance, constraints_.effort / 4, found);
-      const std::int64_t memory = room(Tier::device);  // even memory from the start leads elsewhere
-      room(Tier::device) =
-          std::min(memory, static_cast<std::int64_t>(detail::PartPlacement::level * limits().even));
-      search_once(0, constraints_.effort / 4, found);
-      room(Tier::device) = memory;
-    }
-    limits().balance = constraints_.memory_balance;
-    return select(found);
-  }
-
   using Option = detail::CutOption;
+  using Value = detail::PartPlacement::Value;
   // searches with less effort, while compiling, take fewer ways
   static constexpr std::int64_t kThorough = 1'000'000;
+  static constexpr std::int64_t kCall = 30;  // what a trial costs besides, in places
+  // the most that fewer rectangles may cost of a step
+  static constexpr double kSimpler = 2e-3;
 
-  constexpr void search_once(double balance, std::int64_t effort, std::vector<PlanChoice>& found) {
-    limits().balance = balance;
-    effort_ = effort;
-    best_.clear();
-    try_limits();
-    improve();
-    const double score = placement_.place(best_, effort_);
-    found.push_back(choice_of(best_));
-    found.back().fits = score < detail::PartPlacement::overflow;
-    if (constraints_.effort < kThorough || ranks_ == 1) return;
-    placement_.exchange(best_);
-    const double exchanged = placement_.score();
-    if (exchanged >= score) return;
-    found.back() = choice_of(best_);
-    found.back().fits = exchanged < detail::PartPlacement::overflow;
+  /// A plan, to come back to.
+  struct Found {
+    std::vector<int> options;
+    std::vector<std::vector<int>> places;
+    Value value{};
+  };
+
+  constexpr PlanChoice search_within() {
+    effort_ = constraints_.effort;
+    const bool thorough = effort_ >= kThorough && ranks_ > 1;
+    std::vector<Found> found;
+    search_once(found.emplace_back(), thorough);
+    if (thorough) {
+      // Even memory may make the step longer than that of a plain strategy.
+      if (limits().balance > 0 && found.front().value.fits && uneven(found.front())) {
+        effort_ = constraints_.effort / 2;
+        limits().balance = 0;
+        search_once(found.emplace_back(), true);
+        limits().balance = constraints_.memory_balance;
+      }
+      found.push_back(simpler(found.front()));
+    }
+    return select(found);
   }
 
   constexpr detail::PartPlacement::Limits& limits() { return placement_.limits(); }
   constexpr const detail::PartPlacement::Limits& limits() const { return placement_.limits(); }
   constexpr std::int64_t& room(Tier tier) { return limits().room[tier]; }
   constexpr std::int64_t room(Tier tier) const { return limits().room[tier]; }
-  constexpr bool has(Tier tier) const { return memory_of(model_.cluster(), tier) > 0; }
 
-  constexpr std::size_t end_option(std::size_t t) const {
-    return t + 1 < first_option_.size() ? first_option_[t + 1] : options_.size();
+  // ---- first plans ----
+
+  /// Leaves the best plan found in `best`: from first plans of all cuts, and of all but one.
+  constexpr void search_once(Found& best, bool thorough) {
+    const int tables = static_cast<int>(layout_.tables.size());
+    const std::int64_t all = effort_;
+    std::vector<Found> starts;
+    for (int cut = -1; cut < 6; ++cut) {
+      if (cut >= 0 && !has_choice(static_cast<Cut>(cut))) continue;
+      effort_ = all / (cut < 0 ? 5 : 10);
+      if (cut >= 0) options_.ban(static_cast<Cut>(cut));
+      Found start;
+      if (!thorough) effort_ = all;
+      try_limits(start);
+      restore(start);
+      if (ranks_ > 1) improve(start);
+      if (thorough) {
+        share_fees(start);
+        exchange_some(start, 100 + 10 * tables);
+      }
+      options_.allow_cuts();
+      starts.push_back(std::move(start));
+      if (!thorough) break;
+    }
+    std::sort(starts.begin(), starts.end(),
+              [](const Found& a, const Found& b) { return a.value.better_than(b.value); });
+    best = starts.front();
+    if (!thorough) return;
+    for (std::size_t i = 0; i < std::min<std::size_t>(2, starts.size()); ++i) {
+      effort_ = all / 5;
+      restore(starts[i]);
+      share_fees(starts[i]);
+      exchange_some(starts[i], 200 + 60 * tables);
+      if (starts[i].value.better_than(best.value)) best = std::move(starts[i]);
+    }
   }
 
-  // ---- search ----
-
-  constexpr void try_limits() {
-    double mean_seconds = 0;
-    for (std::size_t t = 0; t < first_option_.size(); ++t) {
-      double least = options_[first_option_[t]].total;
-      for (std::size_t o = first_option_[t]; o < end_option(t); ++o)
-        least = std::min(least, options_[o].total);
-      mean_seconds += least / ranks_;
+  /// Whether some table may be cut so, and otherwise too.
+  constexpr bool has_choice(Cut cut) const {
+    for (std::size_t t = 0; t < options_.tables(); ++t) {
+      bool so = false, otherwise = false;
+      for (std::size_t o = options_.begin(t); o < options_.end(t); ++o)
+        (options_[o].cut == cut ? so : otherwise) = true;
+      if (so && otherwise) return true;
     }
+    return false;
+  }
+
+  constexpr void try_limits(Found& best) {
+    const double mean_seconds = options_.least_seconds();
     std::vector<int> choice;
-    if (has(Tier::host) || has(Tier::file))
+    if (options_.has(Tier::host) || options_.has(Tier::file))
       for (const double fill : {0.95, 0.8, 0.6})
         for (const bool caches : {true, false}) {
-          if (!caches && !has(Tier::host)) continue;
-          fill_devices(fill, caches, choice);
-          consider(choice);
+          if (!caches && !options_.has(Tier::host)) continue;
+          options_.fill_devices(limits().room, fill, caches, choice);
+          consider(choice, best);
         }
+    std::vector<int> last;
     for (const double time_share : {1e9, 1.0, 0.3, 0.1, 0.5, 0.2})
       for (const double byte_share : {1e9, 1.0, 0.3, 0.1, 0.02, 0.5, 0.05}) {
         if (constraints_.effort < kThorough &&
             (time_share == 0.5 || time_share == 0.2 || byte_share == 0.5 || byte_share == 0.05))
           continue;
-        choose(mean_seconds * time_share,
-               std::min(limits().even * byte_share, static_cast<double>(room(Tier::device))),
-               choice);
-        consider(choice);
+        options_.choose(
+            mean_seconds * time_share,
+            std::min(limits().even * byte_share, static_cast<double>(room(Tier::device))), choice);
+        if (choice != last) consider(choice, best);
+        last = choice;
         if (ranks_ == 1 || effort_ <= 0) return;
       }
   }
 
-  /// Every table's cheapest option whose parts keep both limits, or that exceeds them least.
-  constexpr void choose(double seconds, double bytes, std::vector<int>& choice) const {
-    choice.clear();
-    for (std::size_t t = 0; t < first_option_.size(); ++t) {
-      double least = 1e300;
-      int best = 0;
-      for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
-        const double excess =
-            std::max(options_[o].seconds / seconds, options_[o].part().device_bytes() / bytes);
-        const double score = excess <= 1 ? options_[o].total : 1e100 * excess;
-        if (score < least) {
-          least = score;
-          best = static_cast<int>(o);
-        }
-      }
-      choice.push_back(best);
-    }
+  constexpr void consider(const std::vector<int>& choice, Found& best) {
+    placement_.place(choice);
+    effort_ -= static_cast<std::int64_t>(choice.size()) * ranks_;
+    keep_better(best);
   }
 
-  /// The tables that gain most per byte on the devices, up to a share of their memory; the others
-  /// on the hosts, behind caches where those pay and `caches` are allowed, or in files. Parts are
-  /// small beside a rank's memory, where a table has such.
-  constexpr void fill_devices(double share, bool caches, std::vector<int>& choice) const {
-    const Tier farther = has(Tier::host) ? Tier::host : Tier::file;
-    const auto cheapest = [&](std::size_t t, Tier tier) {
-      int best = -1;
-      double least = 1e300;
-      for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
-        if (options_[o].tier != tier ||
-            (tier == Tier::host && options_[o].cache_rows != 0 && !caches))
-          continue;
-        const double excess =
-            8 * static_cast<double>(options_[o].bytes) / static_cast<double>(room(tier));
-        const double score = excess <= 1 ? options_[o].total : 1e100 * excess;
-        if (score < least) best = (least = score, static_cast<int>(o));
-      }
-      return best;
-    };
-    // of all ranks
-    const auto bytes_of = [&](const Option& o, std::int64_t part) {
-      return static_cast<double>(part) *
-             (o.cut == Cut::replicated || o.cut == Cut::row_wise ? ranks_ : o.parts) *
-             (o.cut == Cut::grid ? layout_.topology.node_size() : 1);
-    };
-    std::vector<std::pair<double, int>> order;
-    double left = share * static_cast<double>(room(Tier::device)) * ranks_;
-    choice.clear();
-    for (std::size_t t = 0; t < first_option_.size(); ++t) {
-      const int near = cheapest(t, Tier::device), far = cheapest(t, farther);
-      choice.push_back(far >= 0 ? far : near);
-      if (far >= 0) left -= bytes_of(options_[far], options_[far].cache_bytes);
-      if (near < 0 || far < 0) continue;
-      const TableSpec& table = layout_.tables[t];
-      const double bytes = static_cast<double>(
-          model_.memory(static_cast<int>(t)).of({0, table.rows, 0, table.width}));
-      order.push_back({(options_[near].total - options_[far].total) / bytes, static_cast<int>(t)});
-    }
-    std::sort(order.begin(), order.end());
-    for (const auto& [gain, t] : order) {
-      const int near = cheapest(static_cast<std::size_t>(t), Tier::device);
-      const Option &o = options_[near], &cached = options_[choice[t]];
-      const double bytes = bytes_of(o, o.bytes) - bytes_of(cached, cached.cache_bytes);
-      if (bytes > left) continue;
-      left -= bytes;
-      choice[t] = near;
-    }
-  }
+  // ---- steps of the search ----
 
-  constexpr bool consider(const std::vector<int>& choice) {
-    const double score = placement_.place(choice, effort_);
-    if (!best_.empty() && score >= best_score_ * (1 - 1e-9)) return false;
-    best_ = choice;
-    best_score_ = score;
+  constexpr void keep(Found& best, const Value& value) const {
+    best.options = placement_.choice();
+    best.places.resize(best.options.size());
+    for (std::size_t t = 0; t < best.options.size(); ++t) best.places[t] = placement_.places(t);
+    best.value = value;
+  }
+  constexpr bool keep_better(Found& best) {
+    effort_ -= ranks_;
+    const Value value = placement_.value();
+    if (!best.options.empty() && !value.better_than(best.value)) return false;
+    keep(best, value);
     return true;
   }
-
-  /// Every option of every table in turn, the costliest tables first, until nothing is better or
-  /// the effort is spent. Equal tables are tried together before they are tried alone: where many
-  /// ranks are equally slow, a change of one table shows nowhere.
-  constexpr void improve() {
-    if (ranks_ == 1) return;
-    std::vector<std::pair<double, int>> order;
-    for (std::size_t t = 0; t < best_.size(); ++t)
-      order.push_back({-options_[best_[t]].total, static_cast<int>(t)});
-    std::sort(order.begin(), order.end());
-    const std::vector<std::vector<int>> alike = equal_tables();
-    std::vector<int> choice = best_;
-    for (bool better = true; better;) {
-      better = false;
-      for (const std::vector<int>& tables : alike) {
-        for (std::size_t o = 0; o < options_of(tables.front()); ++o) {
-          if (effort_ <= 0) return;
-          for (const int t : tables) choice[t] = static_cast<int>(first_option_[t] + o);
-          better |= consider(choice);
-        }
-        choice = best_;
-      }
-      for (const auto& [cost, t] : order) {
-        for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
-          if (effort_ <= 0) return;
-          if (best_[t] == static_cast<int>(o)) continue;
-          choice[t] = static_cast<int>(o);
-          better |= consider(choice);
-        }
-        choice[t] = best_[t];
-      }
+  constexpr void restore(const Found& found) {
+    const int tables = static_cast<int>(found.options.size());
+    for (int t = 0; t < tables; ++t) {
+      if (placement_.choice()[t] == found.options[t] && placement_.places(t) == found.places[t])
+        continue;
+      if (placement_.choice()[t] >= 0) placement_.take(t);
+      placement_.put(t, found.options[t], found.places[t]);
     }
   }
 
-  constexpr std::size_t options_of(int t) const {
-    return end_option(static_cast<std::size_t>(t)) - first_option_[t];
+  /// Puts a table that is not in the plan where the step is shortest.
+  constexpr Value insert(int t) {
+    Value best;
+    int chosen = -1;
+    const double without = placement_.value().step;
+    for (std::size_t o = options_.begin(t); o < options_.end(t); ++o) {
+      if (options_.banned(o, t) ||
+          (chosen >= 0 && without + options_[o].base.total() - options_[o].spared > best.step))
+        continue;
+      placement_.put(t, static_cast<int>(o));
+      effort_ -= 2 * ranks_ + kCall + static_cast<std::int64_t>(options_[o].pieces.size());
+      if (const Value value = placement_.value(); chosen < 0 || value.shorter_than(best)) {
+        best = value;
+        chosen = static_cast<int>(o);
+        places_ = placement_.places(t);
+      }
+      placement_.take(t);
+    }
+    placement_.put(t, chosen, places_);
+    return best;
   }
 
-  /// Groups of at least two tables of one shape, load and set of options, in the order of their
-  /// first tables.
-  constexpr std::vector<std::vector<int>> equal_tables() const {
-    std::vector<std::vector<int>> groups;
-    if (constraints_.effort < kThorough) return groups;
-    const auto key = [&](int t) {
-      const TableSpec& table = layout_.tables[t];
-      return std::tuple(table.rows, table.width, table.skew, options_of(t), model_.ids_of(t));
+  /// Takes every table out in turn, the costliest first, and puts it back where the step is
+  /// shortest, until nothing is better or the effort is spent. Equal tables are tried together
+  /// before: where many ranks are equally slow, a change of one table shows nowhere.
+  constexpr void improve(Found& best) {
+    std::vector<std::pair<double, int>> order;
+    for (std::size_t t = 0; t < best.options.size(); ++t)
+      order.push_back({-options_[best.options[t]].total, static_cast<int>(t)});
+    std::sort(order.begin(), order.end());
+    best.value = placement_.value();
+    if (alike_.empty() && constraints_.effort >= kThorough) alike_ = options_.equal_tables();
+    for (int pass = 0; pass < 12; ++pass) {
+      const Value before = best.value;
+      for (const std::vector<int>& tables : alike_) {
+        for (std::size_t o = 0; o < options_.count(tables.front()); ++o) {
+          if (effort_ <= 0) return restore(best);
+          if (options_.banned(options_.begin(tables.front()) + o, tables.front())) continue;
+          for (const int t : tables) placement_.take(t);
+          for (const int t : tables) placement_.put(t, static_cast<int>(options_.begin(t) + o));
+          effort_ -= ranks_ * static_cast<std::int64_t>(tables.size());
+          keep_better(best);
+        }
+        restore(best);
+      }
+      for (const auto& [cost, t] : order) {
+        if (effort_ <= 0) return restore(best);
+        placement_.take(t);
+        const Value value = insert(t);
+        if (value.better_than(best.value)) {
+          best.options[t] = placement_.choice()[t];
+          best.places[t] = placement_.places(t);
+          best.value = value;
+        } else {
+          placement_.take(t);
+          placement_.put(t, best.options[t], best.places[t]);
+        }
+      }
+      if (best.value.step > before.step * (1 - 1e-6)) break;
+    }
+  }
+
+  /// Tables that share a fixed cost give it up together; and tables that may share one are tried as
+  /// if it was paid.
+  constexpr void share_fees(Found& best) {
+    for (const detail::Fee& fee : options_.fees()) {
+      if (effort_ <= 0) return;
+      Found other = best;
+      if (placement_.in_use(fee)) {
+        options_.ban(fee);
+        std::vector<int> users;
+        for (std::size_t t = 0; t < best.options.size(); ++t)
+          if (options_.banned(static_cast<std::size_t>(best.options[t]), t))
+            users.push_back(static_cast<int>(t));
+        for (const int t : users) placement_.take(t);
+        for (const int t : users) insert(t);
+        keep(other, placement_.value());
+        if (other.value.step < best.value.step * 1.2) improve(other);
+        options_.allow_fees();
+      } else {
+        placement_.pay(fee, 1);
+        improve(other);
+        placement_.pay(fee, -1);
+        other.value = placement_.value();
+      }
+      if (other.value.better_than(best.value))
+        best = std::move(other);
+      else
+        restore(best);
+    }
+  }
+
+  /// Takes a few tables out and puts them back in another order, again and again. Plans that are a
+  /// little worse are taken, too, ever less so: that leads out of what one table's change does not
+  /// leave.
+  constexpr void exchange_some(Found& best, int rounds) {
+    const int tables = static_cast<int>(best.options.size());
+    const std::vector<detail::Fee> fees = options_.fees();
+    std::uint64_t state = 0x9e3779b97f4a7c15;
+    const auto draw = [&](int below) {
+      state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+      return static_cast<int>((state >> 33) % static_cast<std::uint64_t>(below));
     };
-    std::vector<int> order(best_.size());
-    for (std::size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
-    std::sort(order.begin(), order.end(),
-              [&](int a, int b) { return std::pair(key(a), a) < std::pair(key(b), b); });
-    for (std::size_t i = 0; i < order.size(); ++i)
-      i > 0 && key(order[i - 1]) == key(order[i]) ? groups.back().push_back(order[i])
-                                                  : groups.push_back({order[i]});
-    std::erase_if(groups, [](const std::vector<int>& group) { return group.size() < 2; });
-    std::sort(groups.begin(), groups.end());
-    return groups;
+    std::vector<std::pair<double, int>> sizes;
+    for (int t = 0; t < tables; ++t)
+      sizes.push_back(
+          {-placement_.size_of(best.options[t]) * options_[best.options[t]].rectangles, t});
+    std::sort(sizes.begin(), sizes.end());
+    std::vector<int> by_size, out;
+    for (const auto& [size, t] : sizes) by_size.push_back(t);
+    const auto add = [&](int t) {
+      if (std::find(out.begin(), out.end(), t) == out.end()) out.push_back(t);
+    };
+    double before = 0;
+    do {
+      before = best.value.step;
+      restore(best);
+      Found now = best;
+      for (int round = 0; round < rounds && effort_ > 0; ++round) {
+        out.clear();
+        const int most = std::min(tables, 2 + draw(7));
+        const int which = draw(4);
+        if (which < 2) {  // of the slowest and a lighter rank
+          const int slow = draw(3) > 0 ? placement_.extreme_rank(draw(5), true) : draw(ranks_),
+                    light = draw(2) == 0 ? placement_.extreme_rank(draw(5), false) : draw(ranks_);
+          const int first = draw(tables);
+          for (int i = 0; i < tables && std::ssize(out) < most; ++i)
+            if (const int t = (first + i) % tables;
+                placement_.holds(t, slow) || (placement_.holds(t, light) && draw(2) == 0))
+              add(t);
+        }
+        while (std::ssize(out) < most)  // of all, or rather of the large ones
+          add(by_size[static_cast<std::size_t>(which == 2 ? draw(tables)
+                                                          : draw(1 + draw(tables)))]);
+        if (which != 3 && draw(2) == 0)
+          std::sort(out.begin(), out.end(), [&](int a, int b) {
+            return placement_.size_of(now.options[a]) > placement_.size_of(now.options[b]);
+          });
+        // some fixed cost is saved, or taken to be paid
+        const detail::Fee fee = fees[static_cast<std::size_t>(draw(static_cast<int>(fees.size())))];
+        const int how = draw(10);
+        if (how == 0) {
+          out.clear();
+          options_.ban(fee);
+          for (int t = 0; t < tables && std::ssize(out) < 20; ++t)
+            if (options_.banned(static_cast<std::size_t>(now.options[t]), t)) out.push_back(t);
+        }
+        if (how == 1) placement_.pay(fee, 1);
+        placement_.weigh(draw(2) == 0 ? 4 : draw(2), draw(3) == 0 ? 4 : 1);
+        for (const int t : out) placement_.take(t);
+        for (const int t : out) {
+          if ((how == 2 || how == 3) && t == out.front())  // any option, for the others to adapt to
+            placement_.put(
+                t, static_cast<int>(options_.begin(t)) + draw(static_cast<int>(options_.count(t))));
+          else
+            insert(t);
+        }
+        if (how == 0) options_.allow_fees();
+        if (how == 1) placement_.pay(fee, -1);
+        const Value value = placement_.value();
+        const double worse = 0.01 * (rounds - round) / rounds;
+        if (value.better_than(best.value) || value.step < best.value.step * (1 + worse)) {
+          for (const int t : out) {
+            now.options[t] = placement_.choice()[t];
+            now.places[t] = placement_.places(t);
+          }
+          now.value = value;
+          if (value.better_than(best.value)) best = now;
+          continue;
+        }
+        for (const int t : out) placement_.take(t);
+        for (const int t : out) placement_.put(t, now.options[t], now.places[t]);
+      }
+      placement_.weigh(4, 1);
+    } while (best.value.step < before * (1 - 1e-3) && effort_ > 0);
+  }
+
+  /// A plan with fewer, larger rectangles that takes hardly longer.
+  constexpr Found simpler(Found found) {
+    restore(found);
+    const double most = found.value.step * (1 + kSimpler);
+    std::vector<std::pair<int, int>> order;
+    for (std::size_t t = 0; t < found.options.size(); ++t)
+      if (const int count = options_[found.options[t]].rectangles; count > 1)
+        order.push_back({-count, static_cast<int>(t)});
+    std::sort(order.begin(), order.end());
+    for (const auto& [count, t] : order) {
+      int fewest = -count;
+      placement_.take(t);
+      int chosen = found.options[t];
+      for (std::size_t o = options_.begin(t); o < options_.end(t); ++o) {
+        if (options_[o].rectangles >= fewest) continue;
+        placement_.put(t, static_cast<int>(o));
+        if (const Value value = placement_.value(); value.fits && value.step <= most) {
+          fewest = options_[o].rectangles;
+          chosen = static_cast<int>(o);
+          found.places[t] = placement_.places(t);
+        }
+        placement_.take(t);
+      }
+      found.options[t] = chosen;
+      placement_.put(t, chosen, found.places[t]);
+    }
+    found.value = placement_.value();
+    return found;
+  }
+
+  constexpr bool uneven(const Found& found) {
+    layout_.shards = shards_of(choice_of(found), layout_);
+    return placement_.memory_price(static_cast<double>(predict(layout_, model_).most_bytes())) >
+           1.001;
   }
 
   // ---- the answer ----
 
-  static constexpr TableCut tables_cut(const Option& o, const std::vector<int>& places) {
-    return {.cut = o.cut,
-            .parts = o.parts,
-            .places = places,
-            .policy = o.policy,
-            .tier = o.tier,
-            .cache_rows = o.cache_rows};
-  }
-
-  /// After `place(best)`.
-  constexpr PlanChoice choice_of(const std::vector<int>& best) const {
+  constexpr PlanChoice choice_of(const Found& found) const {
     PlanChoice choice;
-    for (std::size_t t = 0; t < best.size(); ++t)
-      choice.tables.push_back(tables_cut(options_[best[t]], placement_.places(t)));
+    for (std::size_t t = 0; t < found.options.size(); ++t) {
+      const Option& o = options_[found.options[t]];
+      choice.tables.push_back({.cut = o.cut,
+                               .parts = o.parts,
+                               .places = found.places[t],
+                               .policy = o.policy,
+                               .tier = o.tier,
+                               .cache_rows = o.cache_rows});
+    }
+    choice.fits = found.value.fits;
     return choice;
   }
 
   /// Of the plans found and the plain strategies that are allowed, those that fit and are not
-  /// slower than the fastest such strategy; of these the best, memory balance included.
-  constexpr PlanChoice select(std::vector<PlanChoice>& candidates) {
-    const std::size_t own = candidates.size();
+  /// slower than the fastest such strategy; of these the best, memory balance included, or one with
+  /// fewer rectangles that is hardly worse.
+  constexpr PlanChoice select(const std::vector<Found>& found) {
+    std::vector<PlanChoice> candidates;
     bool fits = false;
-    for (const PlanChoice& choice : candidates) fits |= choice.fits;
-    if (constraints_.pins.empty() && ranks_ > 1)
+    for (const Found& one : found) {
+      candidates.push_back(choice_of(one));
+      fits |= one.value.fits;
+    }
+    const std::size_t own = candidates.size();
+    if (ranks_ > 1)
       for (const Strategy s : all_strategies)
-        if (constraints_.allows(detail::cut_of(s)))
-          candidates.push_back(strategy_choice(s, layout_));
+        if (PlanChoice plain = detail::plain_choice(s, layout_, constraints_, candidates.front());
+            !plain.tables.empty())
+          candidates.push_back(std::move(plain));
     std::vector<double> seconds, scores;
-    double fastest = 1e300;
+    std::vector<std::size_t> rectangles;
+    double fastest = 1e300, least = 1e300;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       layout_.shards = shards_of(candidates[i], layout_);
       const Prediction p = predict(layout_, model_);
@@ -323,13 +467,18 @@ class Planner {
       fits |= has_room;
       seconds.push_back(has_room ? p.step_seconds : 1e300);
       scores.push_back(p.step_seconds *
-                       placement_.memory_penalty(static_cast<double>(p.most_bytes())));
+                       placement_.memory_price(static_cast<double>(p.most_bytes())));
+      rectangles.push_back(layout_.shards.size());
       if (i >= own) fastest = std::min(fastest, seconds.back());
     }
+    const auto allowed = [&](std::size_t i) { return seconds[i] < 1e300 && seconds[i] <= fastest; };
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      if (allowed(i)) least = std::min(least, scores[i]);
     std::size_t best = candidates.size();
     for (std::size_t i = 0; i < candidates.size(); ++i)
-      if (seconds[i] < 1e300 && seconds[i] <= fastest &&
-          (best == candidates.size() || scores[i] < scores[best]))
+      if (allowed(i) && scores[i] <= least * (1 + kSimpler) &&
+          (best == candidates.size() ||
+           std::pair(rectangles[i], scores[i]) < std::pair(rectangles[best], scores[best])))
         best = i;
     PlanChoice choice = std::move(candidates[best < candidates.size() ? best : 0]);
     choice.fits = fits;
@@ -341,11 +490,10 @@ class Planner {
   const PlanConstraints& constraints_;
   int ranks_;
   std::int64_t effort_;
-  std::vector<Option> options_;
+  detail::TableOptions options_;
   detail::PartPlacement placement_;
-  std::vector<std::size_t> first_option_;  // by table
-  std::vector<int> best_;                  // option of each table
-  double best_score_ = 0;
+  std::vector<std::vector<int>> alike_;  // equal tables
+  std::vector<int> places_;
 };
 
 }}  // namespace tessera::v0

@@ -38,6 +38,15 @@ struct TableCut {
 
 namespace detail {
 
+/// Whether a table has enough for parts of so many columns and rows: smaller ones save no time that
+/// a prediction could see, and each is a block more in every exchange.
+constexpr bool worth_cutting(const TableSpec& table, int columns, int rows) {
+  constexpr int least_columns = 4;
+  constexpr std::int64_t least_elements = 512;
+  return (columns == 1 || table.width / columns >= least_columns) &&
+         table.rows * table.width >= least_elements * columns * rows;
+}
+
 /// How many rectangles a cut asks for; the answer of its policy.
 constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Topology& topology) {
   switch (cut.cut) {
@@ -171,16 +180,20 @@ constexpr void place_whole_tables(Strategy strategy, const Layout& layout, PlanC
 }  // namespace detail
 
 /// A strategy's plan for the layout's tables and ranks. Columns: the most parts that divide the
-/// width, up to the ranks, dealt out in turn.
+/// width, of at least 4 columns, up to the ranks, dealt out in turn. Tables that are too small to be
+/// cut stay whole, in turn.
 constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
   PlanChoice choice;
   int next = 0;
-  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+  for (const TableSpec& table : layout.tables) {
     TableCut cut{.cut = detail::cut_of(strategy)};
     if (strategy == Strategy::column_wise)
-      for (int k = 2; k <= layout.ranks() && k <= layout.tables[t].width; ++k)
-        if (layout.tables[t].width % k == 0) cut.parts = k;
-    if (strategy == Strategy::column_wise || strategy == Strategy::round_robin)
+      for (int k = 2; k <= layout.ranks() && k <= table.width; ++k)
+        if (table.width % k == 0 && detail::worth_cutting(table, k, 1)) cut.parts = k;
+    if ((strategy == Strategy::column_wise && cut.parts == 1) ||
+        (strategy == Strategy::row_wise && !detail::worth_cutting(table, 1, layout.ranks())))
+      cut.cut = Cut::table_wise;
+    if (cut.cut == Cut::column_wise || cut.cut == Cut::table_wise)
       for (int k = 0; k < cut.parts; ++k) cut.places.push_back(next++ % layout.ranks());
     choice.tables.push_back(std::move(cut));
   }
