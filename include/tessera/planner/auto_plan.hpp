@@ -173,7 +173,7 @@ class AutoPlan {
 
  private:
   /// Steps that both compilers' default limits allow for some 30 tables, in less than two seconds.
-  static constexpr std::int64_t effort = 4000;
+  static constexpr std::int64_t effort = 1500;
 
   static constexpr PlanConstraints constraints() {
     PlanConstraints c;
