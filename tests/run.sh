@@ -41,7 +41,8 @@ packages=(g++ cmake ninja-build ccache git python3 clang clang-format-19 libomp-
 [[ " ${stages[*]} " != *san\ * ]] || packages+=(libclang-rt-14-dev)
 [[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
 install_packages "${packages[@]}" || exit 1
-command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+# What one checkout has compiled, another need not.
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
