@@ -93,17 +93,6 @@ Fragment ranks_fragment(const Report& report) {
   return f;
 }
 
-/// The colour of each rank, of the first ones where there are many.
-std::string rank_colours(int ranks) {
-  constexpr int most = 64;
-  std::string text = "Ranks:";
-  for (int r = 0; r < std::min(ranks, most); ++r)
-    text += fmt::format(R"( <i style="background:{};width:9px"></i>&nbsp;{})", colour(r), r);
-  if (ranks > most) text += fmt::format(" ... {}", ranks - 1);
-  return text +
-         fmt::format(R"( <i style="background:{};width:9px"></i>&nbsp;every rank)", colour(-1));
-}
-
 std::string shade(double share) {
   return fmt::format("rgb({:.0f},{:.0f},255)", 245 - 200 * share, 248 - 150 * share);
 }
@@ -282,7 +271,8 @@ std::string tables_table(const Report& report) {
 
 std::string page_of(const Report& report) {
   const Fragment tables = tables_fragment(report.chosen().layout, report.workload.memory),
-                 ranks = ranks_fragment(report), traffic = traffic_fragment(report);
+                 ranks = ranks_fragment(report), traffic = traffic_fragment(report),
+                 legend = ranks_legend(report.chosen().layout);
   const Prediction& p = report.chosen().prediction;
   std::string margin = describe_margin(report.runner_up, p.step_seconds, report.measured);
   margin[0] = margin[0] == 'r' ? 'R' : 'A';
@@ -295,7 +285,7 @@ std::string page_of(const Report& report) {
 <p>{6}.</p>
 <p>Constants of the prediction: {7}.</p>
 <h2>Tables</h2><p>Boxes: rows (logarithm) by columns (logarithm), coloured by rank; grey: a copy on every rank. Point at a part to read what it is.</p>
-<p>{15}</p>
+{15}
 {8}
 {9}
 <h2>Step</h2><p>Every part takes as long as its slowest rank, so that the step may take longer than any one rank's sum.</p>
@@ -313,7 +303,7 @@ std::string page_of(const Report& report) {
       escaped(margin), escaped(report.source), svg(tables.svg, tables.height + 4),
       tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
       p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
-      svg(traffic.svg, traffic.height + 4), comparison(report), rank_colours(report.cluster.ranks));
+      svg(traffic.svg, traffic.height + 4), comparison(report), svg(legend.svg, legend.height));
 }
 
 }  // namespace plan
