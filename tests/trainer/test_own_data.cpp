@@ -110,7 +110,7 @@ TEST_CASE("dates and seconds since 1970 are learned from, and stand in the check
          "standardize}]\ncategorical: [c]\n";
   const std::string path = folder.path.string();
   const nlohmann::json found = results("--data '" + path + "/a.csv' --schema '" + path +
-                                       "/s.yaml' --epochs 3 --batch-size 100 " +
+                                       "/s.yaml' --epochs 8 --batch-size 100 " +
                                        "--learning-rate 0.1 --save '" + path + "/run'" + kSmall);
   CHECK(found.at("auc").get<double>() > 0.99);
   const auto model =
