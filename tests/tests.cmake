@@ -89,7 +89,7 @@ tessera_test(sequence/sampled_softmax DENSE)
 tessera_test(sequence/sequence_layer DENSE)
 
 tessera_test(serving/fresh_tables THREADS)
-tessera_test(serving/frozen_model THREADS DENSE)
+tessera_test(serving/frozen_model THREADS DENSE DATA)
 tessera_test(serving/frozen_tables THREADS)
 tessera_test(serving/history_model THREADS DENSE)
 tessera_test(serving/model_description THREADS)
@@ -158,6 +158,7 @@ tessera_test(gpu/twins CUDA)
 tessera_test(gpu/update CUDA ALONE ALL_ARCHITECTURES)
 tessera_test(gpu/vocabulary CUDA)
 
-tessera_needs(DATA fuzz/fuzz_binary_dataset.cpp fuzz/fuzz_csv.cpp fuzz/fuzz_feature_spec.cpp fuzz/fuzz_histories.cpp fuzz/fuzz_schema.cpp)
+tessera_needs(DATA fuzz/fuzz_binary_dataset.cpp fuzz/fuzz_csv.cpp fuzz/fuzz_feature_spec.cpp fuzz/fuzz_histories.cpp fuzz/fuzz_plan_files.cpp
+  fuzz/fuzz_schema.cpp)
 tessera_needs(CLI11 fuzz/fuzz_options.cpp)
 tessera_needs(JSON fuzz/fuzz_plan_files.cpp)
