@@ -7,6 +7,7 @@
 #include <tessera/planner/shared_cores.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -188,10 +189,12 @@ class PartPlacement {
 
   /// The rank whose parts take longest, or least long, in a stage; `stage` 4: in all.
   constexpr int extreme_rank(int stage, bool longest) const {
-    constexpr double StageLoad::* stages[]{&StageLoad::route, &StageLoad::lookup,
-                                           &StageLoad::exchange, &StageLoad::update};
+    // an array of the standard library: nvcc puts parentheses that g++ warns of into a plain one's
+    constexpr std::array<double StageLoad::*, 4> stages{&StageLoad::route, &StageLoad::lookup,
+                                                        &StageLoad::exchange, &StageLoad::update};
     const auto load = [&](int r) {
-      return (longest ? 1 : -1) * (stage < 4 ? loads_[r].*stages[stage] : seconds_[r]);
+      return (longest ? 1 : -1) *
+             (stage < 4 ? loads_[r].*stages[static_cast<std::size_t>(stage)] : seconds_[r]);
     };
     int found = 0;
     for (int r = 1; r < ranks_; ++r)
