@@ -71,28 +71,23 @@ struct KnownWidths {
   }
 };
 
-/// An array of widths as a list.
-template <const auto& Array, class Sequence = std::make_index_sequence<Array.size()>>
-struct ListOf;
-template <const auto& Array, std::size_t... I>
-struct ListOf<Array, std::index_sequence<I...>> {
-  using known = WidthList<Array[I]...>;
-  using any = Widths<Array[I]...>;
-  using pooled = PooledRows<Array[I]...>;
-};
-
 /// The widths of a plan's shards.
-template <class PlanT>
-struct WidthsOf {
-  using type = std::conditional_t<PlanT::keeps_rows, typename ListOf<PlanT::widths>::any,
-                                  typename ListOf<PlanT::widths>::pooled>;
+template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
+struct WidthsOf;
+template <class PlanT, std::size_t... I>
+struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  using type = std::conditional_t<PlanT::keeps_rows, Widths<PlanT::widths[I]...>,
+                                  PooledRows<PlanT::widths[I]...>>;
 };
-template <class PlanT>
+template <class PlanT, std::size_t... I>
   requires(PlanT::known_widths)
-struct WidthsOf<PlanT> {
-  using type = KnownWidths<typename ListOf<PlanT::widths>::known,
-                           typename ListOf<PlanT::table_widths>::known, PlanT::replicates,
-                           !PlanT::whole_rows, PlanT::keeps_rows>;
+struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  template <std::size_t... T>
+  static WidthList<PlanT::table_widths[T]...> of_tables(std::index_sequence<T...>);
+  using type =
+      KnownWidths<WidthList<PlanT::widths[I]...>,
+                  decltype(of_tables(std::make_index_sequence<PlanT::table_widths.size()>())),
+                  PlanT::replicates, !PlanT::whole_rows, PlanT::keeps_rows>;
 };
 }  // namespace detail
 
