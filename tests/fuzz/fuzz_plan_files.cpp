@@ -3,6 +3,7 @@
 //
 // The input is a file for tessera_plan: a cluster, or a model in one of its formats. No text may do
 // more harm than a DataError; what is accepted is within the limits that the planner relies on.
+#include "../../examples/support/files.cpp"
 #include "../../examples/tessera_plan/cluster_file.hpp"
 #include "../../examples/tessera_plan/feature_spec.cpp"
 #include "../../examples/tessera_plan/model.cpp"
