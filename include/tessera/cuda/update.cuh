@@ -190,7 +190,7 @@ struct op::Kernel<op::Merge<Id, Width, G>, Cuda> {
           "clearing rows");
     p.merged->count = room;
     gpu::hand_out<Width>(
-        backend, sorted, p.width,
+        backend, sorted, Width != op::dynamic_width ? Width : p.width,
         [&](const std::uint32_t* count) {
           if (p.padded) return *p.merged;
           std::uint32_t rows = 0;

@@ -79,8 +79,7 @@ struct BucketRows {
 
   /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay
   /// in the order of the batch.
-  template <IdType Id, Element G>
-  void sort(const RowPartition<Id, G>& partition, const RowBucket& bucket) {
+  void sort(const RowBuckets& partition, const RowBucket& bucket) {
     RowEntry* const entries = partition.entry(bucket.begin);
     const std::int64_t total = bucket.entries();
     if (!partition.scaled()) {

@@ -17,18 +17,7 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
   using Parameters = typename op::Lookup<T, Id, Width, Out>::Parameters;
   using Group = op::LookupGroup<Id, Out>;
 
-  // by itself: what the compiler does with its loops does not depend on who calls
-  [[gnu::noinline]] static void run(const Host& backend, const Parameters& p) {
-    detail::for_bags(backend, p.groups, p.arena, p.width,
-                     p.width * static_cast<std::int64_t>(sizeof(Out)),
-                     [&](const Group& group, std::int64_t first, std::int64_t last, auto& ahead) {
-                       if (group.bags.weights != nullptr) {
-                         pool<true>(p, group, first, last, ahead);
-                       } else {
-                         pool<false>(p, group, first, last, ahead);
-                       }
-                     });
-  }
+  static void run(const Host& backend, const Parameters& p);
 
  private:
   static constexpr std::int64_t output_distance = 16;  ///< bags ahead
@@ -90,5 +79,20 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
     shared_ahead = ahead;
   }
 };
+
+/// By itself: what the compiler does with its loops does not depend on who calls.
+template <Element T, IdType Id, int Width, Element Out>
+[[gnu::noinline]] void op::Kernel<op::Lookup<T, Id, Width, Out>, Host>::run(const Host& backend,
+                                                                            const Parameters& p) {
+  detail::for_bags(backend, p.groups, p.arena, p.width,
+                   p.width * static_cast<std::int64_t>(sizeof(Out)),
+                   [&](const Group& group, std::int64_t first, std::int64_t last, auto& ahead) {
+                     if (group.bags.weights != nullptr) {
+                       pool<true>(p, group, first, last, ahead);
+                     } else {
+                       pool<false>(p, group, first, last, ahead);
+                     }
+                   });
+}
 
 }}  // namespace tessera::v0

@@ -78,43 +78,10 @@ class GradientSources {
   std::uint32_t mask_ = 0;
 };
 
-/// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two
-/// parallel passes over the ids. Every table's rows are cut into ranges of about as many entries,
-/// neighbours are joined until a bucket is worth its start, so that small tables and large ones
-/// give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a
-/// range may hold most of a batch: such buckets are split once more. A row is in one bucket, a
-/// bucket is worked on by one thread: no races, and no influence of the number of threads.
-template <IdType Id, Element G = float>
-class RowPartition {
+/// The entries of a batch in buckets by ranges of rows. A row is in one bucket, a bucket is worked on
+/// by one thread: no races, and no influence of the number of threads.
+class RowBuckets {
  public:
-  using Group = op::GradientGroup<Id, G>;
-  using Sources = GradientSources<G>;
-
-  /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
-  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
-               std::int64_t bucket_entries)
-      : backend_(backend), groups_(groups), split_(backend, groups, 2, 1) {
-    std::int64_t entries = 0;
-    for (const Group& group : groups) {
-      entries += group.bags.bags == 0 ? 0 : group.bags.entries();
-      scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
-    }
-    op::require_countable<Host, Id, G>(groups);
-    entries_count_ = entries;
-    if (entries == 0) return;
-    threads_ = worthwhile_threads(backend_.threads(), entries * 64);
-    parts_ = threads_;
-    wanted_ =
-        std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
-    number_sources();
-    make_strips(arena_rows);
-    count();
-    make_buckets(arena_rows);
-    scatter();
-    split_heavy_buckets();
-    sort_by_size();
-  }
-
   int threads() const { return threads_; }
   bool scaled() const { return scaled_; }
   std::int64_t entries() const { return entries_count_; }
@@ -127,21 +94,9 @@ class RowPartition {
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
   /// Parallel to the entries; null where all are 1.
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
-  const Sources& gradients() const { return gradients_; }
-  /// One more than the highest number of a bag.
-  std::int64_t sources() const { return sources_; }
-  /// Calls f(group, number of its first bag, first bag, last bag) for runs of bags, on all threads.
-  template <class F>
-  void for_bags(const F& f) const {
-    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
-      split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        f(groups_[g], std::int64_t{first_run_[g]} << source_shift_, first, last);
-      });
-    });
-  }
 
- private:
-  /// Rows that some groups share with nobody else, cut into ranges of 2^shift.
+ protected:
+  /// Rows that some groups share with no other, cut into ranges of 2^shift.
   struct Strip {
     std::int64_t begin;
     std::int64_t end;
@@ -152,99 +107,7 @@ class RowPartition {
     std::int64_t ranges() const { return ((end - begin - 1) >> shift) + 1; }
   };
 
-  /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
-  void number_sources() {
-    source_shift_ = op::update_bag_shift<Id, G>(groups_);
-    std::int64_t runs = 0;
-    for (const Group& group : groups_) runs += runs_of(group);
-    typename Sources::Run* sources = nullptr;
-    cut_scratch(ScratchSlot::sources, [&](ScratchCutter& cut) {
-      sources = cut.array<typename Sources::Run>(runs);
-      first_run_ = cut.array<std::uint32_t>(std::ssize(groups_));
-    });
-    gradients_ = Sources(sources, source_shift_);
-    sources_ = runs << source_shift_;
-    std::uint32_t run = 0;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      first_run_[g] = run;
-      for (std::int64_t i = 0; i < runs_of(groups_[g]); ++i)
-        sources[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride,
-                          groups_[g].gradient_stride};
-    }
-  }
-  std::int64_t runs_of(const Group& group) const {
-    return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_;
-  }
-
-  /// The union of the groups' rows as disjoint strips, and their ranges.
-  void make_strips(std::int64_t arena_rows) {
-    cut_scratch(ScratchSlot::strips, [&](ScratchCutter& cut) {
-      strips_ = cut.array<Strip>(std::ssize(groups_));
-      strip_of_ = cut.array<std::uint32_t>(std::ssize(groups_));
-    });
-    strip_count_ = 0;
-    const auto rows_of = [&](const Group& group) {
-      return group.rows.empty() ? op::RowRange{0, arena_rows} : group.rows;
-    };
-    for (const Group& group : groups_) {
-      if (group.bags.bags == 0) continue;
-      const op::RowRange rows = rows_of(group);
-      // Groups come table by table: most are of the same strip as the one before.
-      if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin ||
-          strips_[strip_count_ - 1].end != rows.end)
-        strips_[strip_count_++] = {rows.begin, rows.end, 0, 0, 0};
-    }
-    const auto before = [](const Strip& a, const Strip& b) { return a.begin < b.begin; };
-    if (!std::is_sorted(strips_, strips_ + strip_count_, before))
-      std::sort(strips_, strips_ + strip_count_, before);
-    std::int64_t last = 0;
-    for (std::int64_t i = 1; i < strip_count_; ++i) {
-      if (strips_[i].begin < strips_[last].end) {
-        strips_[last].end = std::max(strips_[last].end, strips_[i].end);
-      } else {
-        strips_[++last] = strips_[i];
-      }
-    }
-    strip_count_ = last + 1;
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-      if (groups_[g].bags.bags == 0) continue;
-      const std::int64_t begin = rows_of(groups_[g]).begin;
-      const Strip* const after =
-          std::upper_bound(strips_, strips_ + strip_count_, begin,
-                           [](std::int64_t row, const Strip& strip) { return row < strip.begin; });
-      strip_of_[g] = static_cast<std::uint32_t>(after - strips_ - 1);
-      strips_[strip_of_[g]].entries += groups_[g].bags.entries();
-    }
-    const std::int64_t range_entries = std::max(least_range_entries, entries_count_ / most_ranges);
-    ranges_ = 0;
-    for (Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
-      strip.first_range = ranges_;
-      const std::int64_t most = std::max<std::int64_t>(1, strip.entries / range_entries);
-      // rows within a bucket are numbers of 32 bits
-      while (strip.ranges() > most && strip.shift < 32) ++strip.shift;
-      ranges_ += strip.ranges();
-    }
-  }
-
-  /// How many entries each part of the batch has in each range.
-  void count() {
-    cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {
-      counts_ = cut.array<std::uint32_t>(parts_ * ranges_);
-      bucket_of_ = cut.array<std::uint32_t>(ranges_);
-    });
-    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
-      std::uint32_t* counts = counts_ + part * ranges_;
-      std::fill_n(counts, ranges_, 0u);
-      split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        const op::Bags<Id> bags = groups_[g].bags;
-        const Strip strip = strips_[strip_of_[g]];
-        const std::int64_t bias = bags.row_bias - strip.begin;
-        std::uint32_t* const of_strip = counts + strip.first_range;
-        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i)
-          ++of_strip[(bags.ids[i] + bias) >> strip.shift];
-      });
-    });
-  }
+  explicit RowBuckets(const Host& backend) : backend_(backend) {}
 
   /// Joins ranges to buckets and gives every part its place in each.
   void make_buckets(std::int64_t arena_rows) {
@@ -395,6 +258,201 @@ class RowPartition {
     });
   }
 
+  template <class Cut>
+  void cut_scratch(std::size_t slot, const Cut& arrays) const {
+    ScratchCutter sizes(nullptr);
+    arrays(sizes);
+    ScratchCutter cut(backend_.scratch(slot, sizes.used()));
+    arrays(cut);
+  }
+
+  static constexpr std::int64_t least_range_entries = 256, most_ranges = 16384;
+  static constexpr int split_bits = 11;
+
+  const Host& backend_;
+  std::int64_t entries_count_ = 0;
+  bool scaled_ = false;
+  int threads_ = 1;
+  std::int64_t parts_ = 1;
+  std::int64_t wanted_ = 0;
+  Strip* strips_ = nullptr;
+  std::int64_t strip_count_ = 0;
+  std::int64_t ranges_ = 0;
+  std::uint32_t* counts_ = nullptr;
+  std::uint32_t* bucket_of_ = nullptr;
+  std::int64_t bucket_count_ = 0;
+  RowBucket* buckets_ = nullptr;
+  RowBucket* unsplit_ = nullptr;
+  std::int64_t spare_count_ = 0;
+  std::int64_t* order_ = nullptr;
+  std::uint32_t* places_ = nullptr;
+  RowEntry* entries_ = nullptr;
+  float* coefficients_ = nullptr;
+};
+
+/// The same, with the gradients of their bags: what rows' kernels work on, whatever type ids have.
+template <Element G = float>
+class GroupedRows : public RowBuckets {
+ public:
+  const GradientSources<G>& gradients() const { return gradients_; }
+  /// One more than the highest number of a bag.
+  std::int64_t sources() const { return sources_; }
+
+ protected:
+  using RowBuckets::RowBuckets;
+  GradientSources<G> gradients_;
+  std::int64_t sources_ = 0;
+};
+
+/// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two
+/// parallel passes over the ids. Every table's rows are cut into ranges of about as many entries,
+/// neighbours are joined until a bucket is worth its start, so that small tables and large ones
+/// give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a
+/// range may hold most of a batch: such buckets are split once more.
+template <IdType Id, Element G = float>
+class RowPartition : public GroupedRows<G> {
+  using Base = GroupedRows<G>;
+  using Base::backend_, Base::entries_count_, Base::scaled_, Base::threads_, Base::parts_,
+      Base::wanted_, Base::gradients_, Base::sources_, Base::strips_, Base::strip_count_,
+      Base::ranges_, Base::counts_, Base::bucket_of_, Base::bucket_count_, Base::spare_count_,
+      Base::places_, Base::entries_, Base::coefficients_, Base::cut_scratch;
+  using typename Base::Strip;
+
+ public:
+  using Group = op::GradientGroup<Id, G>;
+  using Sources = GradientSources<G>;
+
+  /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
+  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
+               std::int64_t bucket_entries)
+      : Base(backend), groups_(groups), split_(backend, groups, 2, 1) {
+    std::int64_t entries = 0;
+    for (const Group& group : groups) {
+      entries += group.bags.bags == 0 ? 0 : group.bags.entries();
+      scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
+    }
+    op::require_countable<Host, Id, G>(groups);
+    entries_count_ = entries;
+    if (entries == 0) return;
+    threads_ = worthwhile_threads(backend_.threads(), entries * 64);
+    parts_ = threads_;
+    wanted_ =
+        std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
+    number_sources();
+    make_strips(arena_rows);
+    count();
+    this->make_buckets(arena_rows);
+    scatter();
+    this->split_heavy_buckets();
+    this->sort_by_size();
+  }
+
+  /// Calls f(group, number of its first bag, first bag, last bag) for runs of bags, on all threads.
+  template <class F>
+  void for_bags(const F& f) const {
+    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
+      split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+        f(groups_[g], std::int64_t{first_run_[g]} << source_shift_, first, last);
+      });
+    });
+  }
+
+ private:
+  /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
+  void number_sources() {
+    source_shift_ = op::update_bag_shift<Id, G>(groups_);
+    std::int64_t runs = 0;
+    for (const Group& group : groups_) runs += runs_of(group);
+    typename Sources::Run* sources = nullptr;
+    cut_scratch(ScratchSlot::sources, [&](ScratchCutter& cut) {
+      sources = cut.array<typename Sources::Run>(runs);
+      first_run_ = cut.array<std::uint32_t>(std::ssize(groups_));
+    });
+    gradients_ = Sources(sources, source_shift_);
+    sources_ = runs << source_shift_;
+    std::uint32_t run = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      first_run_[g] = run;
+      for (std::int64_t i = 0; i < runs_of(groups_[g]); ++i)
+        sources[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride,
+                          groups_[g].gradient_stride};
+    }
+  }
+  std::int64_t runs_of(const Group& group) const {
+    return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_;
+  }
+
+  /// The union of the groups' rows as disjoint strips, and their ranges.
+  void make_strips(std::int64_t arena_rows) {
+    cut_scratch(ScratchSlot::strips, [&](ScratchCutter& cut) {
+      strips_ = cut.array<Strip>(std::ssize(groups_));
+      strip_of_ = cut.array<std::uint32_t>(std::ssize(groups_));
+    });
+    strip_count_ = 0;
+    const auto rows_of = [&](const Group& group) {
+      return group.rows.empty() ? op::RowRange{0, arena_rows} : group.rows;
+    };
+    for (const Group& group : groups_) {
+      if (group.bags.bags == 0) continue;
+      const op::RowRange rows = rows_of(group);
+      // Groups come table by table: most are of the same strip as the one before.
+      if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin ||
+          strips_[strip_count_ - 1].end != rows.end)
+        strips_[strip_count_++] = {rows.begin, rows.end, 0, 0, 0};
+    }
+    const auto before = [](const Strip& a, const Strip& b) { return a.begin < b.begin; };
+    if (!std::is_sorted(strips_, strips_ + strip_count_, before))
+      std::sort(strips_, strips_ + strip_count_, before);
+    std::int64_t last = 0;
+    for (std::int64_t i = 1; i < strip_count_; ++i) {
+      if (strips_[i].begin < strips_[last].end) {
+        strips_[last].end = std::max(strips_[last].end, strips_[i].end);
+      } else {
+        strips_[++last] = strips_[i];
+      }
+    }
+    strip_count_ = last + 1;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].bags.bags == 0) continue;
+      const std::int64_t begin = rows_of(groups_[g]).begin;
+      const Strip* const after =
+          std::upper_bound(strips_, strips_ + strip_count_, begin,
+                           [](std::int64_t row, const Strip& strip) { return row < strip.begin; });
+      strip_of_[g] = static_cast<std::uint32_t>(after - strips_ - 1);
+      strips_[strip_of_[g]].entries += groups_[g].bags.entries();
+    }
+    const std::int64_t range_entries =
+        std::max(Base::least_range_entries, entries_count_ / Base::most_ranges);
+    ranges_ = 0;
+    for (Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
+      strip.first_range = ranges_;
+      const std::int64_t most = std::max<std::int64_t>(1, strip.entries / range_entries);
+      // rows within a bucket are numbers of 32 bits
+      while (strip.ranges() > most && strip.shift < 32) ++strip.shift;
+      ranges_ += strip.ranges();
+    }
+  }
+
+  /// How many entries each part of the batch has in each range.
+  void count() {
+    cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {
+      counts_ = cut.array<std::uint32_t>(parts_ * ranges_);
+      bucket_of_ = cut.array<std::uint32_t>(ranges_);
+    });
+    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
+      std::uint32_t* counts = counts_ + part * ranges_;
+      std::fill_n(counts, ranges_, 0u);
+      split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+        const op::Bags<Id> bags = groups_[g].bags;
+        const Strip strip = strips_[strip_of_[g]];
+        const std::int64_t bias = bags.row_bias - strip.begin;
+        std::uint32_t* const of_strip = counts + strip.first_range;
+        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i)
+          ++of_strip[(bags.ids[i] + bias) >> strip.shift];
+      });
+    });
+  }
+
   void scatter() {
     cut_scratch(ScratchSlot::entries, [&](ScratchCutter& cut) {
       entries_ = cut.array<RowEntry>(entries_count_ + spare_count_);
@@ -435,43 +493,11 @@ class RowPartition {
     }
   }
 
-  template <class Cut>
-  void cut_scratch(std::size_t slot, const Cut& arrays) const {
-    ScratchCutter sizes(nullptr);
-    arrays(sizes);
-    ScratchCutter cut(backend_.scratch(slot, sizes.used()));
-    arrays(cut);
-  }
-
-  static constexpr std::int64_t least_range_entries = 256, most_ranges = 16384;
-  static constexpr int split_bits = 11;
-
-  const Host& backend_;
   std::span<const Group> groups_;
   BagParts<Group> split_;
-  std::int64_t entries_count_ = 0;
-  bool scaled_ = false;
-  int threads_ = 1;
-  std::int64_t parts_ = 1;
-  std::int64_t wanted_ = 0;
-  Sources gradients_;
-  std::int64_t sources_ = 0;
   int source_shift_ = 0;
   std::uint32_t* first_run_ = nullptr;
-  Strip* strips_ = nullptr;
   std::uint32_t* strip_of_ = nullptr;
-  std::int64_t strip_count_ = 0;
-  std::int64_t ranges_ = 0;
-  std::uint32_t* counts_ = nullptr;
-  std::uint32_t* bucket_of_ = nullptr;
-  std::int64_t bucket_count_ = 0;
-  RowBucket* buckets_ = nullptr;
-  RowBucket* unsplit_ = nullptr;
-  std::int64_t spare_count_ = 0;
-  std::int64_t* order_ = nullptr;
-  std::uint32_t* places_ = nullptr;
-  RowEntry* entries_ = nullptr;
-  float* coefficients_ = nullptr;
 };
 
 }  // namespace detail

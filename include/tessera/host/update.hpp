@@ -23,61 +23,57 @@ namespace detail {
 /// Entries of a bucket that is sorted.
 inline constexpr std::int64_t sorted_bucket_entries = 4096;
 
+/// Whether rows are narrow enough for RowSums.
+template <int Width>
+inline constexpr bool narrow_rows = Width != op::dynamic_width && Width <= RowSums::widest;
+
 /// Rows of a sorted bucket that are updated by one call: their mean squares are independent work
 /// for a processor to overlap.
 inline constexpr int sorted_rows_at_once = 4;
 
-/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some
-/// at a time to f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first +
-/// k]. f calls ask(k) once for each, and that prefetch_row(row) for a row some way ahead. A row of
-/// a single entry whose coefficient is 1 is handed the bag's own gradient, if that is of floats:
-/// wide rows wait for the memory, and a copy costs them a tenth. `sums`: null, or by row its sum so
-/// far, or null.
-template <int Width, Element G, class Prefetch, class F>
-[[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries,
-                                                   const float* coefficients,
-                                                   const GradientSources<G>& gradients,
-                                                   const RowBucket& bucket, const BucketRows& found,
-                                                   int width, float* buffer, std::int64_t row_bytes,
-                                                   const Prefetch& prefetch_row, const F& f,
-                                                   float* const* sums = nullptr) {
-  const GradientSources<G> gradient_of = gradients;  // a local one: its members stay in registers
-  const std::int64_t gradient_bytes =
-      (Width != op::dynamic_width ? Width : width) * static_cast<std::int64_t>(sizeof(G));
-  const std::int64_t total = bucket.entries(), count = found.count;
-  const std::uint32_t *const rows = found.rows, *const begins = found.begins;
-  const std::int64_t row_distance = prefetch_distance(row_bytes);
-  const std::int64_t source_distance = prefetch_distance(gradient_bytes);
-  for (std::int64_t k = 0; k < std::min(row_distance, count); ++k)
-    prefetch_row(bucket.row_begin + rows[k]);
-  for (std::int64_t i = 0; i < std::min(source_distance, total); ++i)
-    prefetch(gradient_of(entries[i].source), gradient_bytes);
+/// Merges the gradients of the rows of a bucket whose entries are sorted, some rows at a time. What it
+/// does depends on no optimizer, and so is compiled once for all. A row of a single entry whose
+/// coefficient is 1 has the bag's own gradient, if that is of floats: wide rows wait for the memory,
+/// and a copy costs them a tenth.
+template <int Width, Element G>
+class SortedRows {
+ public:
+  /// `buffer`: for sorted_rows_at_once rows. `sums`: null, or by row its sum so far, or null.
+  SortedRows(const RowEntry* entries, const float* coefficients,
+             const GradientSources<G>& gradients, const RowBucket& bucket, const BucketRows& found,
+             int width, float* buffer, float* const* sums = nullptr)
+      : entries_(entries),
+        coefficients_(coefficients),
+        gradient_of_(gradients),
+        begins_(found.begins),
+        sums_(sums),
+        buffer_(buffer),
+        total_(bucket.entries()),
+        width_(width),
+        ahead_(prefetch_distance(gradient_bytes())) {
+    for (std::int64_t i = 0; i < std::min(ahead_, total_); ++i)
+      prefetch(gradient_of_(entries_[i].source), gradient_bytes());
+  }
 
-  const auto goes_on = [&](std::int64_t k) { return sums != nullptr && sums[k] != nullptr; };
-  const auto takes_gradient = [&](std::int64_t k) {
-    return std::is_same_v<G, float> && begins[k + 1] - begins[k] == 1 && coefficients == nullptr &&
-           !goes_on(k);
-  };
-  const auto ask_gradient = [&](std::int64_t i) __attribute__((always_inline)) {
-    if (i + source_distance < total)
-      prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
-  };
-  for (std::int64_t first = 0; first < count; first += sorted_rows_at_once) {
-    const std::int64_t last = std::min(first + sorted_rows_at_once, count);
-    const float* merged[sorted_rows_at_once];
-    float* to = buffer;
-    for (std::int64_t k = first; k < last; ++k, to += width) {
-      const std::int64_t begin = begins[k], end = begins[k + 1];
+  /// Puts the gradients of the rows [first, first + count) into merged[0], merged[1], ...; valid
+  /// until the next call.
+  [[gnu::noinline]] void merge(std::int64_t first, int count, const float** merged) const {
+    const GradientSources<G> gradient_of = gradient_of_;  // its members stay in registers
+    const RowEntry* const entries = entries_;
+    const float* const coefficients = coefficients_;
+    float* to = buffer_;
+    for (std::int64_t k = first; k < first + count; ++k, to += width_) {
+      const std::int64_t begin = begins_[k], end = begins_[k + 1];
       merged[k - first] = to;
       if constexpr (std::is_same_v<G, float>)
         if (takes_gradient(k)) {
           merged[k - first] = gradient_of(entries[begin].source);
           continue;
         }
-      for_column_chunks<Width>(width, [&]<int C>(int column) {
+      for_column_chunks<Width>(width_, [&]<int C>(int column) {
         RowSum<C> sum;
         sum.start();
-        if (goes_on(k)) sum.add(sums[k] + column);
+        if (goes_on(k)) sum.add(sums_[k] + column);
         for (std::int64_t i = begin; i < end; ++i) {
           if (column == 0) ask_gradient(i);
           const G* gradient = gradient_of(entries[i].source) + column;
@@ -90,13 +86,36 @@ template <int Width, Element G, class Prefetch, class F>
         sum.store(to + column);
       });
     }
-    f(first, static_cast<int>(last - first), merged, [&](int k) {
-      if (first + k + row_distance < count)
-        prefetch_row(bucket.row_begin + rows[first + k + row_distance]);
-      if (takes_gradient(first + k)) ask_gradient(begins[first + k]);
-    });
   }
-}
+
+  /// Asks the memory for a gradient that will be needed, where `merge` has not: once for each row.
+  [[gnu::always_inline]] void prefetch_behind(std::int64_t k) const {
+    if (takes_gradient(k)) ask_gradient(begins_[k]);
+  }
+
+ private:
+  std::int64_t gradient_bytes() const {
+    return (Width != op::dynamic_width ? Width : width_) * static_cast<std::int64_t>(sizeof(G));
+  }
+  bool goes_on(std::int64_t k) const { return sums_ != nullptr && sums_[k] != nullptr; }
+  bool takes_gradient(std::int64_t k) const {
+    return std::is_same_v<G, float> && begins_[k + 1] - begins_[k] == 1 &&
+           coefficients_ == nullptr && !goes_on(k);
+  }
+  [[gnu::always_inline]] void ask_gradient(std::int64_t i) const {
+    if (i + ahead_ < total_) prefetch(gradient_of_(entries_[i + ahead_].source), gradient_bytes());
+  }
+
+  const RowEntry* entries_;
+  const float* coefficients_;
+  GradientSources<G> gradient_of_;
+  const std::uint32_t* begins_;
+  float* const* sums_;
+  float* buffer_;
+  std::int64_t total_;
+  int width_;
+  std::int64_t ahead_;
+};
 
 /// Updates the rows of a bucket that is summed, some at a time, while the next bucket is summed:
 /// the one waits for rows from memory, the other works in the caches.
@@ -192,7 +211,6 @@ const float* bag_mean_squares(const Host& backend, std::span<const op::GradientG
 }
 
 /// What every thread needs to work on buckets.
-template <IdType Id, Element G>
 class BucketWorkers {
  public:
   struct Arrays {
@@ -204,7 +222,7 @@ class BucketWorkers {
 
   /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats
   /// that RowUpdate::means needs.
-  BucketWorkers(const Host& backend, const RowPartition<Id, G>& partition, int width, bool sums,
+  BucketWorkers(const Host& backend, const RowBuckets& partition, int width, bool sums,
                 std::int64_t means = 0)
       : scaled_(partition.scaled()), width_(width), means_(means) {
     for (const RowBucket& bucket : partition.buckets()) {
@@ -247,182 +265,207 @@ class BucketWorkers {
   std::byte* scratch_ = nullptr;
 };
 
+/// Updates the rows of a batch. Narrow rows, where a bucket has few for its entries, are summed one
+/// entry after the other (sum_rows); elsewhere entries are sorted by row first (BucketRows).
+/// `bag_means`: bag_mean_squares. Returns the number of rows.
+template <Element T, int Width, Optimizer O, Element G>
+std::int64_t update_rows(const Host& backend, const GroupedRows<G>& partition,
+                         const op::ArenaState<T, O>& state, const typename O::Step& step,
+                         const float* bag_means) {
+  constexpr bool narrow = narrow_rows<Width>;
+  const int width = Width != op::dynamic_width ? Width : state.width;
+  const BucketWorkers workers(backend, partition, width, narrow,
+                              RowUpdate<T, Width, O>::means_buffer(width));
+  const std::int64_t row_bytes =
+      width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
+  std::atomic<std::int64_t> next_bucket = 0, merged_rows = 0;
+  parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
+    RowUpdate<T, Width, O> update(state, step);
+    std::int64_t merged = 0;
+    const auto arrays = workers[worker];
+    const GradientSources<G>& gradients = partition.gradients();
+    SummedRows<T, Width, O> pending(update, row_bytes, arrays.means);
+    int turn = 0;
+    for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
+      const RowBucket& bucket = partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
+      const RowEntry* const entries = partition.entry(bucket.begin);
+      const float* const coefficients = partition.coefficient(bucket.begin);
+      if constexpr (narrow) {
+        if (RowSums::suits(bucket)) {
+          const RowSums& into = arrays.summed[turn ^= 1];
+          const auto ahead = [&] { pending.prefetch(); };
+          const auto between = [&] { pending.step(); };
+          const std::int64_t count =
+              coefficients != nullptr ? sum_rows<Width, true, G>(entries, coefficients, gradients,
+                                                                 bucket, into, ahead, between)
+                                      : sum_rows<Width, false, G>(entries, coefficients, gradients,
+                                                                  bucket, into, ahead, between);
+          pending.finish();
+          pending.start(bucket.row_begin, into, count);
+          merged += count;
+          continue;
+        }
+      }
+      BucketRows found = arrays.sorted;
+      found.sort(partition, bucket);
+      found.find(entries, bucket);
+      merged += found.count;
+      const SortedRows<Width, G> rows(entries, coefficients, gradients, bucket, found, width,
+                                      arrays.buffer);
+      const std::int64_t distance = prefetch_distance(row_bytes);
+      for (std::int64_t k = 0; k < std::min(distance, found.count); ++k)
+        update.prefetch(bucket.row_begin + found.rows[k]);
+      for (std::int64_t first = 0; first < found.count; first += sorted_rows_at_once) {
+        const float* sums[sorted_rows_at_once];
+        const int count =
+            static_cast<int>(std::min<std::int64_t>(sorted_rows_at_once, found.count - first));
+        rows.merge(first, count, sums);
+        update.template apply<sorted_rows_at_once>(
+            count, [&](int k) { return bucket.row_begin + found.rows[first + k]; },
+            [&](int k) { return sums[k]; },
+            [&](int k) {
+              const std::uint32_t begin = found.begins[first + k];
+              const bool single = found.begins[first + k + 1] - begin == 1;
+              return single && bag_means != nullptr
+                         ? op::RowMeans{bag_means[entries[begin].source]}
+                         : update.means(bucket.row_begin + found.rows[first + k], sums[k],
+                                        arrays.means);
+            },
+            [&](int k) {
+              if (first + k + distance < found.count)
+                update.prefetch(bucket.row_begin + found.rows[first + k + distance]);
+              rows.prefetch_behind(first + k);
+            });
+      }
+    }
+    pending.finish();
+    merged_rows += merged;
+  });
+  return merged_rows;
+}
+
+/// In scratch memory: where each bucket's rows go, and, if there are sums so far, by row its own.
+struct MergePlaces {
+  std::int64_t* first = nullptr;  ///< by bucket
+  std::int64_t* rows_before = nullptr;
+  float** of_rows = nullptr;
+
+  MergePlaces(const Host& backend, std::span<const RowBucket> buckets, bool has_sums) {
+    const auto count = has_sums ? std::ssize(buckets) : 0;
+    std::int64_t rows = 0;
+    for (std::int64_t b = 0; b < count; ++b)
+      rows += buckets[static_cast<std::size_t>(b)].capacity();
+    const auto cut = [&](ScratchCutter& cutter) {
+      first = cutter.array<std::int64_t>(std::ssize(buckets) + 1);
+      rows_before = cutter.array<std::int64_t>(count);
+      of_rows = cutter.array<float*>(rows);
+      return cutter.used();
+    };
+    ScratchCutter sizes(nullptr);
+    ScratchCutter cutter(backend.scratch(ScratchSlot::merge, cut(sizes)));
+    cut(cutter);
+    rows = 0;
+    for (std::int64_t b = 0; b < count; ++b) {
+      rows_before[b] = rows;
+      rows += buckets[static_cast<std::size_t>(b)].capacity();
+    }
+  }
+  float** sums(std::int64_t bucket) const { return of_rows + rows_before[bucket]; }
+};
+
+/// Merges the gradients of a batch by row, in two walks over the buckets: the first sorts and counts,
+/// and so learns where each bucket's rows go. Parameters: as op::Merge's.
+template <int Width, Element G>
+void merge_rows(const Host& backend, const GroupedRows<G>& partition, int width,
+                op::MergedGradients* merged, const op::MergedRoom* room,
+                std::span<const op::MergedGradients> so_far) {
+  const std::span<const RowBucket> buckets = partition.buckets();
+  const BucketWorkers workers(backend, partition, width, false);
+  const MergePlaces places(backend, buckets, !so_far.empty());
+  std::int64_t* const first = places.first;
+  parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
+    const std::int64_t b = partition.by_size(i);
+    const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
+    BucketRows found = workers[worker].sorted;
+    found.sort(partition, bucket);
+    found.find(partition.entry(bucket.begin), bucket);
+    first[b + 1] =
+        so_far.empty() ? found.count : found.find_sums(bucket, so_far, width, places.sums(b));
+  });
+  first[0] = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) first[b + 1] += first[b];
+  if (room != nullptr) *merged = room->make(first[buckets.size()]);
+  parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
+    const std::int64_t b = partition.by_size(i);
+    const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
+    const auto arrays = workers[worker];
+    BucketRows found = arrays.sorted;  // clang 14 captures no structured binding
+    const RowEntry* const entries = partition.entry(bucket.begin);
+    found.find(entries, bucket);
+    std::int64_t* rows = merged->rows + first[b];
+    float* gradients = merged->gradients + first[b] * width;
+    float* const* const sums = so_far.empty() ? nullptr : places.sums(b);
+    const SortedRows<Width, G> sorted(entries, partition.coefficient(bucket.begin),
+                                      partition.gradients(), bucket, found, width, arrays.buffer,
+                                      sums);
+    const std::int64_t row_bytes = width * std::int64_t{4}, ahead = prefetch_distance(row_bytes);
+    for (std::int64_t begin = 0; begin < found.count; begin += sorted_rows_at_once) {
+      const float* of_rows[sorted_rows_at_once];
+      const int count =
+          static_cast<int>(std::min<std::int64_t>(sorted_rows_at_once, found.count - begin));
+      sorted.merge(begin, count, of_rows);
+      for (int k = 0; k < count; ++k) {
+        sorted.prefetch_behind(begin + k);
+        if (sums != nullptr) {
+          if (begin + k + ahead < found.count && sums[begin + k + ahead] != nullptr)
+            prefetch(sums[begin + k + ahead], row_bytes);
+          if (float* const sum = sums[begin + k]; sum != nullptr) {
+            std::copy_n(of_rows[k], width, sum);
+            continue;
+          }
+        }
+        *rows++ = bucket.row_begin + found.rows[begin + k];
+        gradients = std::copy_n(of_rows[k], width, gradients);
+      }
+    }
+  });
+  merged->count = first[buckets.size()];
+}
+
 }  // namespace detail
 
 /// Entries are partitioned by ranges of rows (RowPartition) into buckets that fit into a core's
-/// cache. Narrow rows, where a bucket has few for its entries, are summed one entry after the other
-/// (sum_rows); elsewhere entries are sorted by row first (BucketRows).
+/// cache; from there on no kernel knows the type of ids.
 template <Element T, IdType Id, int Width, Optimizer O, Element G>
 struct op::Kernel<op::Update<T, Id, Width, O, G>, Host> {
   static void run(const Host& backend,
                   const typename op::Update<T, Id, Width, O, G>::Parameters& p) {
     using namespace detail;
-    constexpr bool narrow = Width != op::dynamic_width && Width <= RowSums::widest;
-    const int width = Width != op::dynamic_width ? Width : p.state.width;
-    const RowPartition<Id, G> partition(backend, p.groups, p.state.rows,
-                                        narrow ? RowSums::bucket_entries : sorted_bucket_entries);
+    const RowPartition<Id, G> partition(
+        backend, p.groups, p.state.rows,
+        narrow_rows<Width> ? RowSums::bucket_entries : sorted_bucket_entries);
     if (partition.entries() == 0) return;
-    const BucketWorkers<Id, G> workers(backend, partition, width, narrow,
-                                       RowUpdate<T, Width, O>::means_buffer(width));
-    const std::int64_t row_bytes =
-        width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
     const float* bag_means = nullptr;
-    if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow &&
+    if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow_rows<Width> &&
                   std::is_same_v<G, float>)
-      bag_means = bag_mean_squares(backend, p.groups, partition, width);
-    std::atomic<std::int64_t> next_bucket = 0, merged_rows = 0;
-    detail::parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
-      RowUpdate<T, Width, O> update(p.state, p.step);
-      std::int64_t merged = 0;
-      const auto arrays = workers[worker];
-      const GradientSources<G>& gradients = partition.gradients();
-      SummedRows<T, Width, O> pending(update, row_bytes, arrays.means);
-      int turn = 0;
-      for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
-        const RowBucket& bucket =
-            partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
-        const RowEntry* const entries = partition.entry(bucket.begin);
-        const float* const coefficients = partition.coefficient(bucket.begin);
-        if constexpr (narrow) {
-          if (RowSums::suits(bucket)) {
-            const RowSums& into = arrays.summed[turn ^= 1];
-            const auto ahead = [&] { pending.prefetch(); };
-            const auto between = [&] { pending.step(); };
-            const std::int64_t count =
-                coefficients != nullptr
-                    ? sum_rows<Width, true, G>(entries, coefficients, gradients, bucket, into,
-                                               ahead, between)
-                    : sum_rows<Width, false, G>(entries, coefficients, gradients, bucket, into,
-                                                ahead, between);
-            pending.finish();
-            pending.start(bucket.row_begin, into, count);
-            merged += count;
-            continue;
-          }
-        }
-        BucketRows found = arrays.sorted;
-        found.sort(partition, bucket);
-        found.find(entries, bucket);
-        merged += found.count;
-        for_merged_rows<Width, G>(
-            entries, coefficients, gradients, bucket, found, width, arrays.buffer, row_bytes,
-            [&](std::int64_t row) { update.prefetch(row); },
-            [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
-              update.template apply<sorted_rows_at_once>(
-                  count, [&](int k) { return bucket.row_begin + found.rows[first + k]; },
-                  [&](int k) { return merged[k]; },
-                  [&](int k) {
-                    const std::uint32_t begin = found.begins[first + k];
-                    const bool single = found.begins[first + k + 1] - begin == 1;
-                    return single && bag_means != nullptr
-                               ? op::RowMeans{bag_means[entries[begin].source]}
-                               : update.means(bucket.row_begin + found.rows[first + k], merged[k],
-                                              arrays.means);
-                  },
-                  ask);
-            });
-      }
-      pending.finish();
-      merged_rows += merged;
-    });
-    if (p.merged_rows != nullptr) *p.merged_rows += merged_rows;
+      bag_means = bag_mean_squares(backend, p.groups, partition,
+                                   Width != op::dynamic_width ? Width : p.state.width);
+    const std::int64_t rows =
+        update_rows<T, Width, O, G>(backend, partition, p.state, p.step, bag_means);
+    if (p.merged_rows != nullptr) *p.merged_rows += rows;
   }
 };
 
-/// As Update, in two walks over the buckets: the first sorts and counts, and so learns where each
-/// bucket's rows go.
 template <IdType Id, int Width, Element G>
 struct op::Kernel<op::Merge<Id, Width, G>, Host> {
   static void run(const Host& backend, const typename op::Merge<Id, Width, G>::Parameters& p) {
-    using namespace detail;
-    const RowPartition<Id, G> partition(backend, p.groups, p.arena_rows, sorted_bucket_entries);
+    const detail::RowPartition<Id, G> partition(backend, p.groups, p.arena_rows,
+                                                detail::sorted_bucket_entries);
     p.merged->count = 0;
     if (partition.entries() == 0) return;
-    const std::span<const RowBucket> buckets = partition.buckets();
-    const int width = Width != op::dynamic_width ? Width : p.width;
-    const BucketWorkers<Id, G> workers(backend, partition, width, false);
-    const Places places(backend, buckets, !p.sums.empty());
-    std::int64_t* const first = places.first;
-    detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
-      const std::int64_t b = partition.by_size(i);
-      const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
-      BucketRows found = workers[worker].sorted;
-      found.sort(partition, bucket);
-      found.find(partition.entry(bucket.begin), bucket);
-      first[b + 1] =
-          p.sums.empty() ? found.count : found.find_sums(bucket, p.sums, width, places.sums(b));
-    });
-    first[0] = 0;
-    for (std::size_t b = 0; b < buckets.size(); ++b) first[b + 1] += first[b];
-    if (p.room != nullptr) *p.merged = p.room->make(first[buckets.size()]);
-    detail::parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
-      const std::int64_t b = partition.by_size(i);
-      const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
-      const auto arrays = workers[worker];
-      BucketRows found = arrays.sorted;  // clang 14 captures no structured binding
-      const RowEntry* const entries = partition.entry(bucket.begin);
-      found.find(entries, bucket);
-      std::int64_t* rows = p.merged->rows + first[b];
-      float* gradients = p.merged->gradients + first[b] * width;
-      const auto merge = [&](float* const* sums, const auto& ask_sum) {
-        for_merged_rows<Width, G>(
-            entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found,
-            width, arrays.buffer, width * std::int64_t{4}, [](std::int64_t) {},
-            [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {
-              for (int k = 0; k < count; ++k) {
-                ask(k);
-                ask_sum(begin + k);
-                if (sums != nullptr && sums[begin + k] != nullptr) {
-                  std::copy_n(merged[k], width, sums[begin + k]);
-                  continue;
-                }
-                *rows++ = bucket.row_begin + found.rows[begin + k];
-                gradients = std::copy_n(merged[k], width, gradients);
-              }
-            },
-            sums);
-      };
-      if (p.sums.empty()) return merge(nullptr, [](std::int64_t) {});
-      const std::int64_t row_bytes = width * std::int64_t{4}, ahead = prefetch_distance(row_bytes);
-      float* const* const sums = places.sums(b);
-      merge(sums, [&](std::int64_t k) {
-        if (k + ahead < found.count && sums[k + ahead] != nullptr)
-          prefetch(sums[k + ahead], row_bytes);
-      });
-    });
-    p.merged->count = first[buckets.size()];
+    detail::merge_rows<Width, G>(backend, partition, Width != op::dynamic_width ? Width : p.width,
+                                 p.merged, p.room, p.sums);
   }
-
- private:
-  /// In scratch memory: where each bucket's rows go, and, where there are sums so far, by row its
-  /// own.
-  struct Places {
-    std::int64_t* first = nullptr;  ///< by bucket
-    std::int64_t* rows_before = nullptr;
-    float** of_rows = nullptr;
-
-    Places(const Host& backend, std::span<const detail::RowBucket> buckets, bool has_sums) {
-      const auto count = has_sums ? std::ssize(buckets) : 0;
-      std::int64_t rows = 0;
-      for (std::int64_t b = 0; b < count; ++b)
-        rows += buckets[static_cast<std::size_t>(b)].capacity();
-      const auto cut = [&](detail::ScratchCutter& cutter) {
-        first = cutter.array<std::int64_t>(std::ssize(buckets) + 1);
-        rows_before = cutter.array<std::int64_t>(count);
-        of_rows = cutter.array<float*>(rows);
-        return cutter.used();
-      };
-      detail::ScratchCutter sizes(nullptr);
-      detail::ScratchCutter cutter(backend.scratch(detail::ScratchSlot::merge, cut(sizes)));
-      cut(cutter);
-      rows = 0;
-      for (std::int64_t b = 0; b < count; ++b) {
-        rows_before[b] = rows;
-        rows += buckets[static_cast<std::size_t>(b)].capacity();
-      }
-    }
-    float** sums(std::int64_t bucket) const { return of_rows + rows_before[bucket]; }
-  };
 };
 
 /// Runs of merged rows, one after the other.

@@ -183,25 +183,28 @@ struct MergedRoom {
   virtual MergedGradients make(std::int64_t count) const = 0;
 };
 
+template <IdType Id, Element G = float>
+struct MergeParameters {
+  std::int64_t arena_rows = 0;
+  int width = 0;  ///< equals Width, or is not read, unless that is dynamic_width
+  std::span<const GradientGroup<Id, G>> groups{};
+  /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
+  MergedGradients* merged = nullptr;
+  /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host need
+  /// not wait. For backends whose memory the host cannot read.
+  bool padded = false;
+  /// null, or who gives room for as many rows as there are; not of padded results
+  const MergedRoom* room = nullptr;
+  /// Sums so far, in any number of lists that have no row in common: entries of their rows are added
+  /// to them there, and `merged` has the other rows alone. Not of padded results.
+  std::span<const MergedGradients> sums{};
+};
+
 /// The first half of Update alone: merges gradients by row, in the same order and with the same
 /// bits. A row whose sum so far is given goes on from it, in its place.
 template <IdType Id, int Width, Element G = float>
 struct Merge {
-  struct Parameters {
-    std::int64_t arena_rows = 0;
-    int width = Width;
-    std::span<const GradientGroup<Id, G>> groups{};
-    /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
-    MergedGradients* merged = nullptr;
-    /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host
-    /// need not wait. For backends whose memory the host cannot read.
-    bool padded = false;
-    /// null, or who gives room for as many rows as there are; not of padded results
-    const MergedRoom* room = nullptr;
-    /// Sums so far, in any number of lists that have no row in common: entries of their rows are
-    /// added to them there, and `merged` has the other rows alone. Not of padded results.
-    std::span<const MergedGradients> sums{};
-  };
+  using Parameters = MergeParameters<Id, G>;
 };
 
 /// The second half of Update alone: applies the optimizer to distinct rows with given gradients,

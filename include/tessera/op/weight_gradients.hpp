@@ -9,18 +9,22 @@
 
 namespace tessera { inline namespace v0 { namespace op {
 
+/// Bags, the gradients of their vectors, and where those of their weights go.
+template <IdType Id, Element G = float>
+struct WeightGradientGroup {
+  GradientGroup<Id, G> source;
+  float* output = nullptr;  ///< parallel to source.bags.ids
+  /// or to the entries of these bags, at most entry_bound of them
+  bool from_first_entry = false;
+};
+
 /// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's
 /// gradient with the entry's row, in float, columns ascending in 16 lanes (lane c % 16 adds column
 /// c, one multiply-add each; then lanes are added as a tree: i with i+8, i+4, i+2, i+1). Written to
 /// output + position in ids. Must run before the update changes the rows.
 template <Element T, IdType Id, int Width, Element G = float>
 struct WeightGradients {
-  struct Group {
-    GradientGroup<Id, G> source;
-    float* output = nullptr;  ///< parallel to source.bags.ids
-    /// or to the entries of these bags, at most entry_bound of them
-    bool from_first_entry = false;
-  };
+  using Group = WeightGradientGroup<Id, G>;
   struct Parameters {
     const T* arena = nullptr;
     int width = Width;
