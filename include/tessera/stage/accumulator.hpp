@@ -27,17 +27,19 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// goes on from batch to batch, entry by entry: on the host it has the bits of one batch that holds
 /// all of them one after another. Every batch makes a list of the rows that it is the first to
 /// have, and adds to the others where they are. Memory: the distinct rows so far.
-template <class Store, class Backend, class Comm>
+template <bool Shares, class Backend, class Comm>
 class Accumulator {
+  using Kernels = MergedRowKernels<Backend>;
+
  public:
-  Accumulator(const Backend& backend, Comm& communicator, const Store& store,
-              Updater<Store, Backend, Comm>& updater)
+  Accumulator(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables,
+              Updater<Shares, Backend, Comm>& updater)
       : backend_(backend),
         communicator_(communicator),
-        store_(store),
+        tables_(tables),
         updater_(updater),
-        arenas_(store.arenas().size()),
-        joins_lists_(communicator.size() > 1 && meets_copies(store.layout())) {}
+        arenas_(tables.arenas().size()),
+        joins_lists_(communicator.size() > 1 && meets_copies(tables.layout())) {}
 
   void require_none(std::string_view call) const {
     require(batches_ == 0,
@@ -51,11 +53,12 @@ class Accumulator {
   /// A step whose gradients have come to the owners: those of one loss. It has no more use for its
   /// rows, and is `accumulated`.
   template <IdType Id>
-  void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
+  void add(Step<Id, Backend>& step, MatrixView<const float> gradient,
+           MergeRows<Id, float, Backend> kernel) {
     step.progress.accumulated(applies_);
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check);
+        if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check, kernel);
     step.resident.release(false);
     ++batches_;
   }
@@ -82,11 +85,11 @@ class Accumulator {
   }
   /// Merges them: from here on gradients are of all ranks, and more of this rank cannot be added.
   /// What throws before the end of `apply` must be followed by `clear`.
-  void merge_copies() {
+  void merge_copies(const Kernels& kernels) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!trains(a)) continue;
       arenas_[a].merged = updater_.merged_over_ranks(a);
-      if (joins_lists_) join_lists(a);
+      if (joins_lists_) join_lists(a, kernels);
     }
   }
 
@@ -115,9 +118,9 @@ class Accumulator {
         values = values.subspan(count);
       }
     };
-    const bool first = store_.routing().rank() == 0;
+    const bool first = tables_.routing().rank() == 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (first || !store_.routing().arenas()[a].replicated)
+      if (first || !tables_.routing().arenas()[a].replicated)
         for (const op::MergedGradients& list : arenas_[a].merged) add(gradients(a, list));
     if (first) add(dense);
     carry();
@@ -144,7 +147,7 @@ class Accumulator {
   std::int64_t clip_rows(float limit, std::int64_t* clipped) {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
-          backend_, communicator_, store_.layout(), store_.routing(),
+          backend_, communicator_, tables_.layout(), tables_.routing(),
           [](const ArenaPlan& arena) { return arena.trains; });
     std::vector<MergedLists> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
@@ -152,12 +155,12 @@ class Accumulator {
     std::int64_t rows = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (merged[a].empty()) continue;
-      const ArenaPlan& plan = store_.routing().arenas()[a];
+      const ArenaPlan& plan = tables_.routing().arenas()[a];
       std::vector<op::ClipRows::Segment> segments;
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
-        const Shard& shard = store_.layout().shards[static_cast<std::size_t>(plan.shards[i])];
+        const Shard& shard = tables_.layout().shards[static_cast<std::size_t>(plan.shards[i])];
         segments.push_back({plan.segments[i].row_offset,
-                            store_.layout().tables[static_cast<std::size_t>(shard.table)].width});
+                            tables_.layout().tables[static_cast<std::size_t>(shard.table)].width});
       }
       const float* of_rows = means[a];
       for (const op::MergedGradients& list : merged[a]) {
@@ -172,14 +175,15 @@ class Accumulator {
   }
 
   /// One optimizer step. Collective where columns are cut; no table changes before that is done.
-  /// `advance(now)` begins the step then.
-  void apply(typename Updater<Store, Backend, Comm>::Now now, const auto& advance) {
+  /// `advance()` begins the step then.
+  void apply(const AnyUpdateStep& now, const Kernels& kernels, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.hold_merged();
     updater_.exchange_merged(now);
-    advance(now);
-    updater_.update(
-        [&](std::size_t a, const Backend& backend) { updater_.apply_merged(a, now, backend); });
+    advance();
+    updater_.update([&](std::size_t a, const Backend& backend) {
+      updater_.apply_merged(a, now, backend, kernels);
+    });
     clear();
   }
 
@@ -225,32 +229,36 @@ class Accumulator {
     std::size_t width_;
   };
 
-  bool trains(std::size_t a) const { return store_.routing().arenas()[a].trains; }
+  bool trains(std::size_t a) const { return tables_.routing().arenas()[a].trains; }
 
   std::span<float> gradients(std::size_t a, const op::MergedGradients& list) const {
-    return {list.gradients, static_cast<std::size_t>(list.count * store_.arenas()[a].width())};
+    return {list.gradients, static_cast<std::size_t>(list.count * tables_.arenas()[a].width())};
   }
 
   /// `check`: throws where there are too many, and does no more.
   template <IdType Id>
-  void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check) {
+  void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check,
+           MergeRows<Id, float, Backend> kernel) {
     if (check) return op::require_countable<Backend, Id, float>(added);
     PerArena& arena = arenas_[a];
     if (arena.sums.size() == arena.merged.size()) arena.sums.emplace_back();
     arena.merged.reserve(arena.merged.size() + 1);  // nothing throws once sums have changed
-    arena.merged.push_back(merge(a, added, arena.sums[arena.merged.size()], arena.merged));
+    arena.merged.push_back(merge(a, added, arena.sums[arena.merged.size()], arena.merged, kernel));
   }
 
   template <IdType Id>
   op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
-                            Sums& into, std::span<const op::MergedGradients> so_far) {
-    const int width = store_.arenas()[a].width();
+                            Sums& into, std::span<const op::MergedGradients> so_far,
+                            MergeRows<Id, float, Backend> kernel) {
+    const int width = tables_.arenas()[a].width();
     const Room room(backend_, into, width);
     op::MergedGradients merged;
-    Store::widths::dispatch(width, [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<Id, Width>>(backend_, {store_.routing().arenas()[a].rows, width, groups,
-                                               &merged, false, &room, so_far});
-    });
+    kernel(backend_, {.arena_rows = tables_.routing().arenas()[a].rows,
+                      .width = width,
+                      .groups = groups,
+                      .merged = &merged,
+                      .room = &room,
+                      .sums = so_far});
     return merged;
   }
 
@@ -267,12 +275,12 @@ class Accumulator {
   }
 
   /// All lists of an arena as one, which the shards that it exchanges mean squares with have, too.
-  void join_lists(std::size_t a) {
+  void join_lists(std::size_t a, const Kernels& kernels) {
     PerArena& arena = arenas_[a];
     if (arena.merged.size() < 2) return;
     Sums joined;
-    const op::MergedGradients one =
-        merge<std::int64_t>(a, groups_of(arena.merged, store_.arenas()[a].width()), joined, {});
+    const op::MergedGradients one = merge<std::int64_t>(
+        a, groups_of(arena.merged, tables_.arenas()[a].width()), joined, {}, kernels.merge);
     arena.sums.clear();
     arena.sums.push_back(std::move(joined));
     arena.merged.assign(1, one);
@@ -280,8 +288,8 @@ class Accumulator {
 
   const Backend& backend_;
   Comm& communicator_;
-  const Store& store_;
-  Updater<Store, Backend, Comm>& updater_;
+  const RankTables<Backend>& tables_;
+  Updater<Shares, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
   bool joins_lists_;
   Buffer<std::int64_t, Backend> digits_;

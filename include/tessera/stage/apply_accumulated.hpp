@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/clip.hpp>
 #include <tessera/stage/accumulator.hpp>
+#include <tessera/stage/training_steps.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -59,17 +60,17 @@ Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cl
 /// accumulated, where `clip` has no positive number or ranks have other rates or another clip: then
 /// the gradients wait for another call; and where the norm is not finite: then, as by all that
 /// throws later, they are dropped, as merged copies must not be merged again. Collective.
-template <class Accumulated, class Trained, class Steps, class Clip>
-Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
-                          std::uint64_t seed, const Clip& clip, std::span<float> dense,
+template <class Accumulated, class Kernels, class Clip>
+Clipped apply_accumulated(Accumulated& gradients, AnyTrainingSteps& steps, std::uint64_t seed,
+                          const Kernels& kernels, const Clip& clip, std::span<float> dense,
                           std::int64_t* counter = nullptr) {
   if constexpr (requires { clip.max; })
     require(clip.max > 0, "apply: clipping to {}; give a positive number", clip.max);
   if (!gradients.gather(steps.rates(), clip)) return {};
   try {
-    gradients.merge_copies();
+    gradients.merge_copies(kernels);
     const Clipped clipped = clip_accumulated(gradients, clip, dense, counter);
-    gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
+    gradients.apply(steps.next(), kernels, [&] { steps.advance(seed); });
     return clipped;
   } catch (...) {
     gradients.clear();

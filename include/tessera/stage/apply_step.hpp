@@ -15,22 +15,24 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts
 /// it. All that may fail for another rank's sake, or for a batch that is too large, comes first:
 /// where it throws, no table of this rank has changed. Collective.
-template <IdType Id, class Backend, Element G, class Store, class Comm, class Trained, class Steps>
-void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Store& store,
-                Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
+template <IdType Id, class Backend, Element G, bool Shares, class Comm>
+void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient,
+                const RankTables<Backend>& tables, Updater<Shares, Backend, Comm>& updater,
+                AnyTrainingSteps& steps, MergeRows<Id, G, Backend> merge,
+                UpdateArena<Id, G, Backend> update) {
   step.sorted.join(updater.backend());
-  store.refresh();
-  const std::size_t arenas = store.arenas().size();
+  tables.refresh();
+  const std::size_t arenas = tables.arenas().size();
   if (may_be_too_large(step, arenas))
     for (std::size_t a = 0; a < arenas; ++a)
       op::require_countable<Backend, Id, G>(gradients_of(step, a, gradient));
   for (std::size_t a = 0; a < arenas; ++a)
     if (updater.shared(a))
-      updater.merge_own(a, gradients_of(step, a, gradient), step.batch.fixed_sizes());
+      updater.merge_own(a, gradients_of(step, a, gradient), step.batch.fixed_sizes(), merge);
   updater.gather(step.batch.fixed_sizes(), steps.rates());
-  UpdateStep<Trained> now = steps.next(training);
+  const AnyUpdateStep& now = steps.next();
   updater.exchange(step.batch.most_entries(), now);
-  steps.advance(training, store.seed(), now);
+  steps.advance(tables.seed());
   const std::vector<op::GradientGroup<Id, G>> none;
   updater.update([&](std::size_t a, const Backend& backend) {
     const auto groups = [&](IdsAre ids) -> const auto& {
@@ -38,7 +40,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient, const Sto
     };
     if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
     step.resident.mark_changed(a);
-    updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a), backend);
+    updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a), backend, update);
   });
   step.resident.release(false);
 }

@@ -11,6 +11,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/stage/sequence_view.hpp>
+#include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
 #include <tessera/tables/table_store.hpp>
@@ -237,8 +238,8 @@ class DistinctRows {
   }
 
   /// Pools the rows into the features' columns of `output`; writes vectors that were asked for.
-  template <class Store>
-  void pool(const Backend& backend, MatrixView<float> output) {
+  void pool(const Backend& backend, MatrixView<float> output,
+            const WholeRowKernels<Backend>& kernels) {
     if (!features_.empty()) assembled_by_ = &backend;
     for (const Feature& feature : features_) {
       if (feature.asked && !feature.later)
@@ -253,12 +254,8 @@ class DistinctRows {
                                        output.data + feature.column, output.stride});
         continue;
       }
-      const op::LookupGroup<std::int32_t> groups[] = {
-          {feature.indices, output.data + feature.column, output.stride}};
-      Store::widths::dispatch_whole(
-          feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-            op::run<op::Lookup<float, std::int32_t, Width>>(backend, {rows, feature.width, groups});
-          });
+      kernels.look_up(backend, rows, feature.width,
+                      {feature.indices, output.data + feature.column, output.stride});
     }
   }
 
@@ -294,9 +291,8 @@ class DistinctRows {
   /// Merges gradients by distinct id, in the order of the batch: those of the output, and those of
   /// sequences, which passed `check`. Whether `ids` of some features are others now: distinct ones
   /// that were left for the way back.
-  template <class Store>
-  bool merge(const Backend& backend, MatrixView<const float> gradient,
-             SequenceGradients sequences) {
+  bool merge(const Backend& backend, MatrixView<const float> gradient, SequenceGradients sequences,
+             const WholeRowKernels<Backend>& kernels) {
     const bool found = find_later(backend);
     for (Feature& feature : features_) {
       if (!feature.active) continue;
@@ -309,9 +305,9 @@ class DistinctRows {
                 .data();
         op::run<op::PoolMaxBackward>(backend, {feature.indices, rows_.data() + feature.first,
                                                feature.width, from, gradient.stride, of_ids});
-        merge_ids<Store>(backend, feature, {one_each(feature), of_ids, feature.width});
+        merge_ids(backend, kernels, feature, {one_each(feature), of_ids, feature.width});
       } else {
-        merge_ids<Store>(backend, feature, {feature.indices, from, gradient.stride});
+        merge_ids(backend, kernels, feature, {feature.indices, from, gradient.stride});
       }
     }
     for (const SequenceGradient& given : sequences) {
@@ -320,8 +316,8 @@ class DistinctRows {
       if (given.per_row)
         feature.gradient = given.values.row_range(0, feature.ids.bags);
       else
-        merge_ids<Store>(backend, feature,
-                         {one_each(feature), given.values.data, given.values.stride});
+        merge_ids(backend, kernels, feature,
+                  {one_each(feature), given.values.data, given.values.stride});
     }
     return found;
   }
@@ -495,18 +491,16 @@ class DistinctRows {
 
   /// Into the feature's place of gradients_. Every distinct id occurs: row i is that of id i. So it
   /// is where no id points at the row of zeros, which is the last.
-  template <class Store>
-  void merge_ids(const Backend& backend, const Feature& feature,
-                 const op::GradientGroup<std::int32_t>& group) {
-    const std::vector<op::GradientGroup<std::int32_t>> groups{group};
+  void merge_ids(const Backend& backend, const WholeRowKernels<Backend>& kernels,
+                 const Feature& feature, const op::GradientGroup<std::int32_t>& group) {
     op::MergedGradients merged{
         0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.rows())).data(),
         gradients_.data() + feature.first};
-    Store::widths::dispatch_whole(
-        feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-          op::run<op::Merge<std::int32_t, Width>>(
-              backend, {feature.rows(), feature.width, groups, &merged, true});
-        });
+    kernels.merge(backend, {.arena_rows = feature.rows(),
+                            .width = feature.width,
+                            .groups = {&group, 1},
+                            .merged = &merged,
+                            .padded = true});
   }
 
   const Layout* layout_ = nullptr;

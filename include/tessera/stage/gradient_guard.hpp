@@ -6,6 +6,7 @@
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/sequence_view.hpp>
 #include <tessera/tables/non_finite_count.hpp>
+#include <tessera/tables/rank_tables.hpp>
 #include <tessera/tables/training_groups.hpp>
 
 #include <cstddef>
@@ -17,23 +18,30 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
+/// What each training group does about gradients that are NaN or infinite.
+template <class Options>
+std::vector<NonFinite> guards_of(const Options& options) {
+  using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
+  std::vector<NonFinite> of_groups;
+  for_each_training_group<Trained>([&](auto i) {
+    of_groups.push_back(
+        GroupsOf<Trained>::template own_guard<i()>(options.optimizer).value_or(options.non_finite));
+  });
+  return of_groups;
+}
+
 /// Looks for gradients that are NaN or infinite before a step uses them, as Options::non_finite of
 /// the collection or of each feature's training group says.
 template <class Backend>
 class GradientGuard {
  public:
-  template <class Store, class Options>
-  GradientGuard(const Backend& backend, const Store& store, const Options& options) {
-    using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
-    std::vector<NonFinite> of_groups;
-    for_each_training_group<Trained>([&](auto i) {
-      of_groups.push_back(GroupsOf<Trained>::template own_guard<i()>(options.optimizer)
-                              .value_or(options.non_finite));
-    });
-    const auto& layout = store.layout();
+  /// `of_groups`: by training group.
+  GradientGuard(const Backend& backend, const RankTables<Backend>& tables,
+                std::span<const NonFinite> of_groups) {
+    const Layout& layout = tables.layout();
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
       const NonFinite policy =
-          of_groups[static_cast<std::size_t>(store.group_of(layout.feature_table[f]))];
+          of_groups[static_cast<std::size_t>(tables.group_of(layout.feature_table[f]))];
       const std::int64_t begin = layout.feature_column[f], end = layout.feature_column[f + 1];
       of_feature_.push_back(policy);
       if (policy == NonFinite::use) continue;

@@ -5,6 +5,7 @@
 #include <tessera/op/bags.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/rank_tables.hpp>
 #include <tessera/tables/row_cache.hpp>
 
 #include <cstddef>
@@ -100,14 +101,14 @@ class ResidentRows {
  public:
   /// Brings the rows of all received bags (by own slot * ranks + source) into slots of their
   /// arenas' caches. Where it throws, the step holds none.
-  template <class Store>
-  void hold(const Backend& backend, const Store& store, std::span<const op::Bags<Id>> received) {
-    const RankLayout& routing = store.routing();
+  void hold(const Backend& backend, const RankTables<Backend>& tables,
+            std::span<const op::Bags<Id>> received) {
+    const RankLayout& routing = tables.routing();
     const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
     release(false);
     arenas_.clear();
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
-      if (store.cache(a) != nullptr) arenas_.resize(a + 1);
+      if (tables.cache(a) != nullptr) arenas_.resize(a + 1);
     if (arenas_.empty()) return;
     for (HeldRows<Id, Backend>& held : arenas_) held.clear();
     first_part_.assign(received.size() + 1, 0);
@@ -119,14 +120,14 @@ class ResidentRows {
         op::Bags<Id> bags = received[i];
         bags.row_bias = part.row_bias;
         const auto a = static_cast<std::size_t>(part.arena);
-        const bool cached = store.cache(a) != nullptr && bags.bags != 0;
+        const bool cached = tables.cache(a) != nullptr && bags.bags != 0;
         places_.push_back({part.arena, cached ? arenas_[a].append(backend, bags) : nowhere});
       }
     }
     try {
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        if (store.cache(a) != nullptr)
-          arenas_[a].hold(backend, store.cache(a), RowCache<Backend>::For::batch);
+        if (tables.cache(a) != nullptr)
+          arenas_[a].hold(backend, tables.cache(a), RowCache<Backend>::For::batch);
     } catch (...) {
       release(false);
       throw;

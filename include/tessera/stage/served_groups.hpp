@@ -6,6 +6,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/stage/step.hpp>
 #include <tessera/stage/wire_order.hpp>
+#include <tessera/tables/rank_tables.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -96,16 +97,16 @@ bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
 /// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas
 /// that are updated by what this rank has been sent, without asking others. A batch that the update
 /// may refuse is left to it: a lookup alone may be as large.
-template <IdType Id, class Backend, class Store, class Updater>
-void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
-                const Updater& updater) {
+template <IdType Id, class Backend, class Updater>
+void sort_ahead(Step<Id, Backend>& step, const Backend& backend,
+                const detail::RankTables<Backend>& tables, const Updater& updater) {
   if constexpr (detail::HasStreams<Backend>) {
-    const std::size_t arenas = store.arenas().size();
+    const std::size_t arenas = tables.arenas().size();
     if (detail::may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
     std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients();
     for (std::size_t a = 0; a < arenas; ++a) {
-      const detail::ArenaPlan& arena = store.routing().arenas()[a];
-      if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
+      const detail::ArenaPlan& arena = tables.routing().arenas()[a];
+      if (!arena.trains || updater.shared(a) || tables.cache(a) != nullptr) continue;
       groups.clear();
       bool known = true;  // gradients of distinct ids are made of others first
       for (const detail::Piece& piece : step.in_flight.order().sums(a)) {

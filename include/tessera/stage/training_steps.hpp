@@ -4,7 +4,7 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/op/step_counter.hpp>
-#include <tessera/stage/updater.hpp>
+#include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
@@ -17,21 +17,38 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
+/// What an optimizer step asks of TrainingSteps.
+class AnyTrainingSteps {
+ public:
+  /// As StepCounter's.
+  virtual std::int64_t called() const = 0;
+  /// What ranks compare: the rate; of several groups a negative number made of all their rates,
+  /// with four bits that tell of each of the first six groups, and of the others together.
+  virtual double rates() const = 0;
+  /// The next step, which is not begun; valid until the next call.
+  virtual const AnyUpdateStep& next() = 0;
+  /// Begins it. `seed`: of stochastic rounding.
+  virtual void advance(std::uint64_t seed) = 0;
+
+ protected:
+  ~AnyTrainingSteps() = default;
+};
+
 /// Steps and learning rates of all training groups of a collection.
 template <class Trained, class Backend>
-class TrainingSteps {
+class TrainingSteps final : public AnyTrainingSteps {
   using Groups = GroupsOf<Trained>;
   static constexpr std::size_t count = Groups::count;
 
  public:
-  /// `rate`: of groups that name none.
+  /// `rate`: of groups that name none. `training` must stay.
   TrainingSteps(const Backend& backend, const Trained& training, float rate)
       : TrainingSteps(backend, training, rate, std::make_integer_sequence<int, Groups::count>{}) {}
 
-  /// As StepCounter's.
-  std::int64_t called() const {
+  std::int64_t called() const override {
     return of_one([](const auto& counter) { return counter.called(); });
   }
+  /// As StepCounter's.
   std::int64_t all() const {
     return of_one([](const auto& counter) { return counter.all(); });
   }
@@ -49,9 +66,7 @@ class TrainingSteps {
   void set_learning_rate(float rate) {
     for (int group = 0; group < Groups::count; ++group) set_learning_rate(group, rate);
   }
-  /// What ranks compare: the rate; of several groups a negative number made of all their rates,
-  /// with four bits that tell of each of the first six groups, and of the others together.
-  double rates() const {
+  double rates() const override {
     if constexpr (count == 1) {
       return rates_[0];
     } else {
@@ -66,22 +81,20 @@ class TrainingSteps {
     }
   }
 
-  /// The next step, which is not begun.
-  UpdateStep<Trained> next(const Trained& training) const {
-    UpdateStep<Trained> step;
-    step.number = called() + 1;
+  const AnyUpdateStep& next() override {
+    now_ = {};
+    now_.number = called() + 1;
     for_each([&](auto i) {
-      std::get<i()>(step.functors) =
-          Groups::template get<static_cast<int>(i())>(training).at(rates_[i()], step.number);
+      std::get<i()>(now_.functors) =
+          Groups::template get<static_cast<int>(i())>(training_).at(rates_[i()], now_.number);
     });
-    return step;
+    return now_;
   }
-  /// Begins it.
-  void advance(const Trained& training, std::uint64_t seed, UpdateStep<Trained>& step) {
+  void advance(std::uint64_t seed) override {
     for_each([&](auto i) {
       if (advances_[i()])
-        std::get<i()>(step.on_backend) = std::get<i()>(counters_).advance(
-            Groups::template get<static_cast<int>(i())>(training), seed);
+        std::get<i()>(now_.on_backend) = std::get<i()>(counters_).advance(
+            Groups::template get<static_cast<int>(i())>(training_), seed);
     });
   }
 
@@ -89,7 +102,8 @@ class TrainingSteps {
   template <int... I>
   TrainingSteps(const Backend& backend, const Trained& training, float rate,
                 std::integer_sequence<int, I...>)
-      : advances_(groups_with_tables(training)),
+      : training_(training),
+        advances_(groups_with_tables(training)),
         rates_{Groups::template rate<I>(training, rate)...},
         counters_{StepCounter<typename Groups::template optimizer<I>, Backend>(
             backend, Groups::template rate<I>(training, rate))...} {}
@@ -126,6 +140,8 @@ class TrainingSteps {
     }(std::make_index_sequence<count>{});
   }
 
+  const Trained& training_;
+  UpdateStep<Trained> now_;
   std::array<bool, count> advances_;
   std::array<float, count> rates_;
   typename Groups::template counters<Backend> counters_;

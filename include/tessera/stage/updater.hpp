@@ -9,9 +9,10 @@
 #include <tessera/stage/merged_lists.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/resident_rows.hpp>
+#include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/marked_rows.hpp>
-#include <tessera/tables/table_store.hpp>
+#include <tessera/tables/rank_tables.hpp>
 
 #include <algorithm>
 #include <array>
@@ -25,41 +26,29 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// What updates of one step go by, of each training group: its functor, and where its values are in
-/// the backend's memory, or null (op::ArenaState::now).
-template <class Trained>
-struct UpdateStep {
-  using Groups = GroupsOf<Trained>;
-  std::int64_t number = 0;  ///< counted from 1
-  typename Groups::steps functors;
-  typename Groups::step_values on_backend{};
-};
-
 /// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated
 /// ones first gather all ranks' merged gradients; those whose columns are cut, under a row-wise
 /// optimizer, first exchange parts of the mean squares.
-template <class Store, class Backend, class Comm>
+template <bool Shares, class Backend, class Comm>
 class Updater {
-  using Groups = typename Store::Groups;
-  template <int I>
-  using T = typename Store::Elements::template of<I>;
-  template <int I>
-  using O = typename Groups::template optimizer<I>;
-
  public:
-  using Now = UpdateStep<typename Store::training>;
+  using Now = AnyUpdateStep;
+  using Kernels = MergedRowKernels<Backend>;
 
-  Updater(const Backend& backend, Comm& communicator, const Store& store)
+  /// `kernels`: if Shares.
+  Updater(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables,
+          const Kernels& kernels)
       : backend_(backend),
         communicator_(communicator),
-        store_(store),
-        routing_(store.routing()),
-        arenas_(store.arenas()),
-        mean_squares_(backend, communicator, store.layout(), store.routing(),
+        tables_(tables),
+        kernels_(kernels),
+        routing_(tables.routing()),
+        arenas_(tables.arenas()),
+        mean_squares_(backend, communicator, tables.layout(), tables.routing(),
                       [](const ArenaPlan& arena) { return arena.columns_split; }),
-        weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](const ArenaPlan& arena) {
-                               return arena.columns_split && any_measures_weights(arena.group);
+        weight_mean_squares_(backend, communicator, tables.layout(), tables.routing(),
+                             [&](const ArenaPlan& arena) {
+                               return arena.columns_split && kernels_.measures(arena.group).weights;
                              }),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
@@ -100,8 +89,8 @@ class Updater {
   /// have as much room (see Step).
   template <IdType Id, Element G>
   void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
-                 bool fixed_sizes) {
-    merged_[a].assign(1, merge(a, groups, fixed_sizes));
+                 bool fixed_sizes, MergeRows<Id, G, Backend> kernel) {
+    merged_[a].assign(1, merge(a, groups, fixed_sizes, kernel));
   }
   /// The same where they are merged already.
   void take(std::size_t a, const MergedLists& merged) { merged_[a] = merged; }
@@ -111,18 +100,18 @@ class Updater {
   /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
   void gather(bool fixed_sizes, double rates) {
-    if constexpr (Store::copies) gather_replicas(fixed_sizes, rates);
+    if constexpr (Shares) gather_replicas(fixed_sizes, rates);
   }
 
   /// After `gather`. Collective. No table changes. `most_entries`: as MeanSquareExchange's, given
   /// in steps of fixed sizes.
   void exchange(std::span<const std::int64_t> most_entries, const Now& now) {
-    if constexpr (splits)
+    if constexpr (Shares)
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
           merged_[a].assign(1, merge_replicas(a, !most_entries.empty()));
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (!shared(a) || store_.cache(a) == nullptr) continue;
+      if (!shared(a) || tables_.cache(a) == nullptr) continue;
       if (routing_.arenas()[a].columns_split)
         hold(a, rows_of(merged_[a]));
       else
@@ -133,15 +122,15 @@ class Updater {
   /// Before `exchange_merged` where all arenas' gradients are merged: rows behind caches come.
   void hold_merged() {
     for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (routing_.arenas()[a].trains && store_.cache(a) != nullptr) hold(a, rows_of(merged_[a]));
+      if (routing_.arenas()[a].trains && tables_.cache(a) != nullptr) hold(a, rows_of(merged_[a]));
   }
   /// The same where copies are merged already.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
-    if constexpr (splits) {
+    if constexpr (Shares) {
       squares_of_ = merged_;
-      if constexpr (measures) measure(now);
+      measure(now);
       row_mean_squares_ = mean_squares_.run_stage(squares_of_, most_entries);
-      if constexpr (measures_weights)
+      if (kernels_.any_measures_weights)
         row_weight_mean_squares_ = weight_mean_squares_.run_stage(weights_.rows, most_entries);
     }
   }
@@ -152,7 +141,7 @@ class Updater {
   void update(F&& f) {
     const ObservedUpdate observed(observers_);
     const auto apart = [&](std::size_t a) {
-      return !tells() && routing_.arenas()[a].trains && !shared(a) && store_.cache(a) == nullptr;
+      return !tells() && routing_.arenas()[a].trains && !shared(a) && tables_.cache(a) == nullptr;
     };
     streams_.for_each(backend_, arenas_.size(), apart, [&](std::size_t a, const Backend& backend) {
       if (routing_.arenas()[a].trains) f(a, backend);
@@ -162,16 +151,15 @@ class Updater {
   /// for arenas that are not shared. Asks no other rank.
   template <IdType Id, Element G>
   void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
-             const op::SortedBatch& sorted, const Backend& backend) {
+             const op::SortedBatch& sorted, const Backend& backend,
+             UpdateArena<Id, G, Backend> kernel) {
     held_[a].mark_changed();
-    with_trained(a, [&]<int I, int Width>() {
-      if constexpr (splits_group<I>)
-        if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
-      if constexpr (Store::copies)
-        if (routing_.arenas()[a].replicated)
-          return run_update<I, Width>(backend, a, now, placed(a, replicas_[a]));
-      run_update<I, Width>(backend, a, now, groups, sorted);
-    });
+    if (Shares && routing_.arenas()[a].columns_split)
+      apply_split(a, now, kernels_);
+    else if (Shares && routing_.arenas()[a].replicated)
+      kernels_.update(backend, tables_, a, now, placed(a, replicas_[a]), merged_row_counter_, {});
+    else
+      kernel(backend, tables_, a, now, groups, merged_row_counter_, sorted);
     held_[a].release(false);
   }
 
@@ -193,20 +181,19 @@ class Updater {
 
   /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
   MergedLists merged_over_ranks(std::size_t a) {
-    if (Store::copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
+    if (Shares && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
     return merged_[a];
   }
 
   /// After `exchange`.
-  void apply_merged(std::size_t a, const Now& now, const Backend& backend) {
+  void apply_merged(std::size_t a, const Now& now, const Backend& backend, const Kernels& kernels) {
     const auto groups = groups_of(merged_[a], arenas_[a].width());
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
-    with_trained(a, [&]<int I, int Width>() {
-      if constexpr (splits_group<I>)
-        if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
-      run_update<I, Width>(backend, a, now, placed(a, groups));
-    });
+    if (Shares && routing_.arenas()[a].columns_split)
+      apply_split(a, now, kernels);
+    else
+      kernels.update(backend, tables_, a, now, placed(a, groups), merged_row_counter_, {});
     held_[a].release(false);
   }
 
@@ -214,61 +201,21 @@ class Updater {
   /// All ranks' merged gradients of a replicated arena, in rank order.
   using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
 
-  /// Whether an optimizer that needs whole rows may meet cut ones.
-  template <int I>
-  static constexpr bool splits_group = O<I>::needs_mean_square && Store::cuts_columns;
-  template <int... I>
-  static constexpr std::array<bool, 3> any_of(std::integer_sequence<int, I...>) {
-    return {(splits_group<I> || ...), ((splits_group<I> && op::measures_rows<O<I>>) || ...),
-            ((splits_group<I> && MeasuresWeights<O<I>>) || ...)};
-  }
-  static constexpr auto any = any_of(std::make_integer_sequence<int, Groups::count>{});
-  static constexpr bool splits = any[0], measures = any[1], measures_weights = any[2];
-
-  static bool any_measures_weights(int group) {
-    bool found = false;
-    Store::with_group(group, [&](auto i) { found = MeasuresWeights<O<i()>>; });
-    return found;
-  }
-
-  /// f.operator()<group, width>() for an arena that trains.
-  template <class F>
-  void with_trained(std::size_t a, F&& f) const {
-    Store::with_group(routing_.arenas()[a].group, [&](auto group) {
-      if constexpr (Groups::trains[static_cast<std::size_t>(group())])
-        Store::widths::dispatch(arenas_[a].width(),
-                                [&]<int Width>(std::integral_constant<int, Width>) {
-                                  f.template operator()<group(), Width>();
-                                });
-    });
-  }
-
-  // Operations are named by std::decay_t: nvcc writes the way to a type into the names of kernels,
-  // and cannot where it leads over names of tables (Train<O, Table<"name">>).
-  template <int I, int Width, IdType Id, Element G>
-  void run_update(const Backend& backend, std::size_t a, const Now& now,
-                  const std::vector<op::GradientGroup<Id, G>>& groups,
-                  const op::SortedBatch& sorted = {}) const {
-    op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>, G>>(
-        backend, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
-                  std::get<I>(now.functors), groups, merged_row_counter_, sorted});
-  }
-
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
   void hold(std::size_t a, const std::vector<op::Bags<std::int64_t>>& bags) {
     held_[a].clear();
     for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
-    held_[a].hold(backend_, store_.cache(a), RowCache<Backend>::For::task);
+    held_[a].hold(backend_, tables_.cache(a), RowCache<Backend>::For::task);
   }
   /// What is held, by where the arena's memory has it.
   Replicas placed(std::size_t a, Replicas groups) const {
-    if (store_.cache(a) != nullptr)
+    if (tables_.cache(a) != nullptr)
       for (std::size_t i = 0; i < groups.size(); ++i)
         groups[i].bags = held_[a].placed(i, groups[i].bags);
     return groups;
   }
   const MergedLists& placed(std::size_t a, const MergedLists& merged) {
-    if (store_.cache(a) == nullptr) return merged;
+    if (tables_.cache(a) == nullptr) return merged;
     placed_ = merged;
     std::size_t i = 0;
     for (op::MergedGradients& list : placed_)
@@ -307,36 +254,28 @@ class Updater {
     weights_.rows.resize(arenas_.size());
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (!routing_.arenas()[a].columns_split) continue;
+      const auto [updates, weights] = kernels_.measures(routing_.arenas()[a].group);
+      if (!updates && !weights) continue;
       const auto make_room = [&](Measured& to) {
         to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
       };
-      Store::with_group(routing_.arenas()[a].group, [&](auto group) {
-        using Measuring = O<group()>;
-        if constexpr (op::measures_rows<Measuring>) {
-          constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
-          if constexpr (updates) make_room(measured_);
-          if constexpr (weights) make_room(weights_);
-          const MergedLists& lists = placed(a, merged_[a]);
-          for (std::size_t l = 0; l < lists.size(); ++l)
-            op::run<op::Measure<std::decay_t<T<group()>>, std::decay_t<Measuring>>>(
-                backend_,
-                {store_.template state<group()>(a, now.number), std::get<group()>(now.functors),
-                 lists[l], updates ? measured_.rows[a][l].gradients : nullptr,
-                 weights ? weights_.rows[a][l].gradients : nullptr});
-          if constexpr (updates) squares_of_[a] = measured_.rows[a];
-        }
-      });
+      if (updates) make_room(measured_);
+      if (weights) make_room(weights_);
+      const MergedLists& lists = placed(a, merged_[a]);
+      for (std::size_t l = 0; l < lists.size(); ++l)
+        kernels_.measure(backend_, tables_, a, now, lists[l],
+                         updates ? measured_.rows[a][l].gradients : nullptr,
+                         weights ? weights_.rows[a][l].gradients : nullptr);
+      if (updates) squares_of_[a] = measured_.rows[a];
     }
   }
 
-  template <int I, int Width>
-  void apply_split(std::size_t a, const Now& now) {
+  void apply_split(std::size_t a, const Now& now, const Kernels& kernels) {
+    const bool weights = kernels.measures(routing_.arenas()[a].group).weights;
     std::int64_t before = 0;
     for (const op::MergedGradients& list : placed(a, merged_[a])) {
-      op::run<op::Apply<std::decay_t<T<I>>, Width, std::decay_t<O<I>>>>(
-          backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
-                     std::get<I>(now.functors), list, row_mean_squares_[a] + before,
-                     MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] + before : nullptr});
+      kernels.apply(backend_, tables_, a, now, list, row_mean_squares_[a] + before,
+                    weights ? row_weight_mean_squares_[a] + before : nullptr);
       before += list.count;
     }
     split_rows_ += before;
@@ -358,7 +297,7 @@ class Updater {
   /// Merges into this collection's buffers of the arena.
   template <IdType Id, Element G>
   op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
-                            bool padded) {
+                            bool padded, MergeRows<Id, G, Backend> kernel) {
     const std::size_t room =
         static_cast<std::size_t>(std::min(entries_of(groups), routing_.arenas()[a].rows));
     op::MergedGradients merged{
@@ -368,10 +307,11 @@ class Updater {
             .data()};
     // room that is left over travels, too
     if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
-    Store::widths::dispatch(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<Id, Width, G>>(
-          backend_, {routing_.arenas()[a].rows, arenas_[a].width(), groups, &merged, padded});
-    });
+    kernel(backend_, {.arena_rows = routing_.arenas()[a].rows,
+                      .width = arenas_[a].width(),
+                      .groups = groups,
+                      .merged = &merged,
+                      .padded = padded});
     return merged;
   }
 
@@ -401,7 +341,7 @@ class Updater {
   }
 
   op::MergedGradients merge_replicas(std::size_t a, bool padded) {
-    return merge(a, replicas_[a], padded);
+    return merge(a, replicas_[a], padded, kernels_.merge);
   }
 
   /// Whether a message is this rank's merged gradients as they are.
@@ -488,7 +428,8 @@ class Updater {
   const Backend& backend_;
   Comm& communicator_;
   const BlockAlignment blocks_ = block_alignment(communicator_);
-  const Store& store_;
+  const RankTables<Backend>& tables_;
+  const Kernels kernels_;
   const RankLayout& routing_;
   const std::vector<Arena<Backend>>& arenas_;
   ArenaStreams<Backend> streams_;

@@ -8,7 +8,8 @@
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
 #include <tessera/stage/wire_order.hpp>
-#include <tessera/tables/table_store.hpp>
+#include <tessera/tables/arena_kernels.hpp>
+#include <tessera/tables/rank_tables.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,15 +23,15 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// Gradients of per-id weights: owners work out the dot product of each id's row with its bag's
 /// gradient, before the update changes the rows; one float per id and column part goes back to the
 /// rank that gave the id, which adds the parts.
-template <class Store, class Backend, class Comm>
+template <class Backend, class Comm>
 class WeightGradientStage {
  public:
-  WeightGradientStage(const Backend& backend, Comm& communicator, const Store& store)
+  WeightGradientStage(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables)
       : backend_(backend),
         communicator_(communicator),
-        store_(store),
-        layout_(store.layout()),
-        routing_(store.routing()) {}
+        tables_(tables),
+        layout_(tables.layout()),
+        routing_(tables.routing()) {}
 
   static void check_room(const char* call, std::span<const float> out, std::int64_t ids) {
     require(std::ssize(out) == ids, "{}: room for {} weight gradients, the batch has {} ids", call,
@@ -39,10 +40,11 @@ class WeightGradientStage {
 
   /// Gradients have arrived. Collective.
   template <IdType Id, Element G>
-  void run_stage(Step<Id, Backend>& step, MatrixView<const G> gradient, std::span<float> out) {
+  void run_stage(Step<Id, Backend>& step, MatrixView<const G> gradient, std::span<float> out,
+                 DotArena<Id, G, Backend> dot, DotWholeRows<Backend> dot_whole_rows) {
     backend_.fill_zero(out.data(), out.size_bytes());
     if (in_place(step)) {
-      compute<Id, G>(step, gradient,
+      compute<Id, G>(step, gradient, dot,
                      [&](const Slot& slot, const op::Bags<Id>&, std::size_t, std::size_t) {
                        return out.data() + step.batch[slot.feature].base;
                      });
@@ -51,7 +53,7 @@ class WeightGradientStage {
     }
     order_served(step);
     compute<Id, G>(
-        step, gradient,
+        step, gradient, dot,
         [&](const Slot&, const op::Bags<Id>& bags, std::size_t part, std::size_t received) {
           return owner_dots_.data() + first_dot_[received] +
                  part * static_cast<std::size_t>(bags.entry_bound);
@@ -68,7 +70,7 @@ class WeightGradientStage {
                   requester_dots_);  // all slots are this rank's own, in the same order
       add_received(step, out);
       // of 16 bits only where no feature's rows came unpooled (NarrowValues)
-      if constexpr (std::is_same_v<G, float>) add_distinct(step, gradient, out);
+      if constexpr (std::is_same_v<G, float>) add_distinct(step, gradient, out, dot_whole_rows);
     }
     scale_means(step, out);
   }
@@ -122,11 +124,11 @@ class WeightGradientStage {
   /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received),
   /// parallel to the bags' ids if in place, else to their entries alone.
   template <IdType Id, Element G, class OutputOf>
-  void compute(Step<Id, Backend>& step, MatrixView<const G> gradient, const OutputOf& output_of) {
-    using Group = typename op::WeightGradients<float, Id, op::dynamic_width, G>::Group;
+  void compute(Step<Id, Backend>& step, MatrixView<const G> gradient, DotArena<Id, G, Backend> dot,
+               const OutputOf& output_of) {
     const bool from_first_entry = !in_place(step);
-    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      std::vector<Group> groups;
+    for (std::size_t a = 0; a < tables_.arenas().size(); ++a) {
+      std::vector<op::WeightGradientGroup<Id, G>> groups;
       for (const Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         if (bags.weights == nullptr || bags.entry_bound == 0) continue;
@@ -136,13 +138,7 @@ class WeightGradientStage {
                           output_of(*piece.slot, bags, piece.part, piece.index),
                           from_first_entry});
       }
-      store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
-        using Op = op::WeightGradients<T, Id, Width, G>;
-        std::vector<typename Op::Group> of_width;
-        for (const Group& group : groups)
-          of_width.push_back({group.source, group.output, group.from_first_entry});
-        op::run<Op>(backend_, {weights, store_.arenas()[a].width(), of_width});
-      });
+      dot(backend_, tables_, a, groups);
     }
   }
 
@@ -198,8 +194,8 @@ class WeightGradientStage {
 
   /// Features whose rows came here unpooled.
   template <IdType Id>
-  void add_distinct(Step<Id, Backend>& step, MatrixView<const float> gradient,
-                    std::span<float> out) {
+  void add_distinct(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out,
+                    DotWholeRows<Backend> dot) {
     for (std::size_t i = 0; i < layout_.features.size(); ++i) {
       const int f = static_cast<int>(i);
       if (!layout_.features[i].weighted || !step.distinct.active(f) ||
@@ -208,14 +204,9 @@ class WeightGradientStage {
       const op::Bags<std::int32_t>& bags = step.distinct.indices(f);
       const MatrixView<float> rows = step.distinct.rows(f);
       requester_dots_.resize(backend_, static_cast<std::size_t>(bags.entry_bound));
-      Store::widths::dispatch_whole(
-          static_cast<int>(rows.columns), [&]<int Width>(std::integral_constant<int, Width>) {
-            using Op = op::WeightGradients<float, std::int32_t, Width>;
-            const std::vector<typename Op::Group> groups{
-                {{bags, gradient.data + step.distinct.column(f), gradient.stride},
-                 requester_dots_.data() - bags.first_entry}};
-            op::run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
-          });
+      dot(backend_, rows.data, static_cast<int>(rows.columns),
+          {{bags, gradient.data + step.distinct.column(f), gradient.stride},
+           requester_dots_.data() - bags.first_entry});
       const FeatureInput<Id>& input = step.batch[f];
       const op::AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
                                                .count = bags.entry_bound,
@@ -242,7 +233,7 @@ class WeightGradientStage {
 
   const Backend& backend_;
   Comm& communicator_;
-  const Store& store_;
+  const RankTables<Backend>& tables_;
   const Layout& layout_;
   const RankLayout& routing_;
   WireSide served_, requested_;

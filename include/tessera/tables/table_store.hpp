@@ -38,8 +38,13 @@ namespace tessera { inline namespace v0 {
 /// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
 /// access by table name.
 template <class WidthList, Element T, OptimizerOrGroups Trained, class Backend>
-class TableStore {
+class TableStore : public detail::RankTables<Backend> {
+  using Tables = detail::RankTables<Backend>;
+  using Tables::backend_, Tables::layout_, Tables::training_, Tables::routing_, Tables::seed_,
+      Tables::arenas_, Tables::resting_, Tables::caches_, Tables::to_slot;
+
  public:
+  using Tables::flush, Tables::group_of, Tables::reload, Tables::table_index;
   using widths = WidthList;
   using element = T;
   using training = Trained;
@@ -49,18 +54,14 @@ class TableStore {
   static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
                         keeps_rows = WidthList::keeps_rows;
 
-  using Cache = detail::RowCache<Backend>;
+  using typename Tables::Cache;
   /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
   /// table is in no training group, if the host has no memory for this rank's part, or a cache no
   /// size; DataError where a disk has no room.
   template <class Initializers>
   TableStore(const Backend& backend, Layout layout, int rank, const Trained& training,
              std::uint64_t seed, const Initializers& initializers, const TableFiles& files = {})
-      : backend_(backend),
-        layout_(checked(std::move(layout), rank)),
-        training_(by_table(layout_, training)),
-        routing_(layout_, rank, training_),
-        seed_(seed) {
+      : Tables(backend, std::move(layout), rank, by_table(checked(layout, rank), training), seed) {
     try {
       for (const detail::ArenaPlan& plan : routing_.arenas())
         with_group(plan.group, [&](auto group) {
@@ -76,24 +77,6 @@ class TableStore {
       throw InvalidArgument(no_memory(rank));
     }
   }
-  TableStore(const TableStore&) = delete;
-  TableStore& operator=(const TableStore&) = delete;
-
-  const Layout& layout() const { return layout_; }
-  const detail::RankLayout& routing() const { return routing_; }
-  /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its
-  /// cache.
-  const std::vector<detail::Arena<Backend>>& arenas() const { return arenas_; }
-  /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
-  const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
-  CacheCounters cache_counters() const {
-    CacheCounters sum;
-    for (const std::shared_ptr<Cache>& cache : caches_)
-      if (cache != nullptr) sum += cache->counters();
-    return sum;
-  }
-
-  int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
   /// f(std::integral_constant<int, group>).
   template <class F>
   static void with_group(int group, F&& f) {
@@ -119,10 +102,6 @@ class TableStore {
   };
   /// Those that a table has, those of elements first.
   std::vector<StateShape> states(int table) const { return states_of_group(group_of(table)); }
-
-  /// The seed of stochastic rounding, and of the first values.
-  std::uint64_t seed() const { return seed_; }
-  void set_seed(std::uint64_t seed) { seed_ = seed; }
 
   /// Arena `a`, of training group I, as the update of step `step` sees it.
   template <int I, class O = typename Groups::template optimizer<I>>
@@ -169,13 +148,6 @@ class TableStore {
     reload();
     return resting_shards();
   }
-
-  /// Before cached rows are read where they stay: those that updates changed go there.
-  void flush() const { in_caches(&Cache::flush); }
-  /// After rows were written there, before which `flush` was called: caches read them again.
-  void reload() const { in_caches(&Cache::reload); }
-  /// Before rows are used in caches.
-  void refresh() const { in_caches(&Cache::refresh); }
 
   /// Returns local_shards as they are now, without flushing caches.
   std::vector<LocalShard> resting_shards() const {
@@ -272,34 +244,6 @@ class TableStore {
     }
   }
 
-  /// Copies rows of a shard's matrix, `stride` bytes apart, one after another into the host's
-  /// memory, and waits for them. For backends whose memory the host cannot read.
-  void fetch_rows(const std::byte* from, std::int64_t stride, std::span<const std::int64_t> rows,
-                  std::int64_t row_bytes, std::byte* to) const {
-    const std::size_t bytes = rows.size() * static_cast<std::size_t>(row_bytes);
-    Buffer<std::int64_t, Backend> numbers;
-    Buffer<std::byte, Backend> block;
-    numbers.resize(backend_, rows.size());
-    block.resize(backend_, bytes);
-    backend_.copy(numbers.data(), rows.data(), rows.size_bytes());
-    op::run<op::CopyRows>(backend_, {{from, stride, numbers.data()},
-                                     {block.data(), row_bytes, nullptr},
-                                     std::ssize(rows),
-                                     row_bytes});
-    backend_.copy(to, block.data(), bytes);
-    backend_.synchronize();
-  }
-
-  /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.
-  int table_index(std::string_view name) const {
-    for (std::size_t t = 0; t < layout_.tables.size(); ++t)
-      if (layout_.tables[t].name == name) return static_cast<int>(t);
-    std::vector<std::string_view> names;
-    for (const TableSpec& table : layout_.tables) names.push_back(table.name);
-    throw InvalidArgument(fmt::format("EmbeddingCollection: the plan has no table '{}'; it has {}",
-                                      name, detail::nearest_names(name, names)));
-  }
-
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host
   /// memory; other parts are left alone.
   void set(std::string_view name, MatrixView<const float> whole) { move_whole(name, -1, whole); }
@@ -316,11 +260,6 @@ class TableStore {
   }
 
  private:
-  void in_caches(void (Cache::*call)()) const {
-    for (const std::shared_ptr<Cache>& cache : caches_)
-      if (cache != nullptr) ((*cache).*call)();
-  }
-
   static std::vector<StateShape> states_of_group(int group) {
     std::vector<StateShape> states;
     with_group(group, [&](auto i) {
@@ -378,7 +317,7 @@ class TableStore {
         rank, bytes);
   }
 
-  static Layout checked(Layout layout, int rank) {
+  static const Layout& checked(const Layout& layout, int rank) {
     if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
     for (const Shard& shard : layout.shards) {
       const TableSpec& table = layout.tables[shard.table];
@@ -468,16 +407,6 @@ class TableStore {
     return plan.rows * bytes;
   }
 
-  /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result
-  /// lives.
-  typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
-    if (caches_[a] == nullptr) return {};
-    detail::RowDirectory::Slot slot = detail::RowDirectory::none;
-    auto pins = Cache::acquire(caches_[a], backend_, {&at, 1}, {&slot, 1}, Cache::For::task);
-    at = slot;
-    return pins;
-  }
-
   /// From or to a whole table; `state` -1: its weights.
   template <class U>
   void move_whole(std::string_view name, int state, MatrixView<U> whole) const {
@@ -515,15 +444,6 @@ class TableStore {
       }
     }
   }
-
-  Backend backend_;
-  Layout layout_;
-  std::vector<detail::TableTraining> training_;
-  detail::RankLayout routing_;
-  std::uint64_t seed_;
-  std::vector<detail::Arena<Backend>> arenas_;
-  std::vector<detail::Arena<Backend>> resting_;  // of caches whose rows stay in the host's memory
-  std::vector<std::shared_ptr<Cache>> caches_;   // by arena; null: all rows are in it
 };
 
 }}  // namespace tessera::v0
