@@ -17,3 +17,6 @@
 #include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/matrix.hpp>
+#ifdef TESSERA_COMPILED
+#include <tessera_compiled.hpp>
+#endif

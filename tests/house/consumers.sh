@@ -57,6 +57,14 @@ if nm -C "$objects/trainer.cpp.o" | grep -E "$code"; then
   echo "trainer.cpp has code (above) that CompiledOnce leaves to model.cpp"
   exit 1
 fi
+"$cmake" --build "$work/package" --target with_compiled
+"$work/package/with_compiled"
+code=' [TWtw] .*(StageCalls<.*::update\(|::merge_rows<|::update_rows<|Kernel<.*Lookup<.*::run\()'
+nm -C "$objects/model.cpp.o" | grep -E "$code" >"$work/header_code" || { echo "model.cpp has no code of steps and kernels"; exit 1; }
+if nm -C "$work"/package/CMakeFiles/with_compiled.dir/*.o | grep -E "$code"; then
+  echo "a program with tessera::compiled has code (above) that the library has"
+  exit 1
+fi
 if grep -rlF "$(cd "$here/../.." && pwd)" "$work/prefix"; then
   echo "installed files name the source folder"
   exit 1

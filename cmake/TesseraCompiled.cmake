@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# tessera::compiled  tessera::tessera with common instantiations compiled once. It is built by the project that links it, with that project's
+# flags; anything that it lacks is compiled where it is used. It holds the steps of host collections without policies for what travels, over
+# each of the communicators, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
+set(TESSERA_COMPILED_COMMUNICATORS Self Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
+set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels it holds; 0: kernels for any width")
+set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
+set(TESSERA_COMPILED_OPTIMIZERS Sgd Adagrad RowWiseAdagrad Adam CACHE STRING "Its optimizers")
+
+block()
+  # @template@ is `extern template` for those who use the library, `template` in its own sources.
+  set(steps [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ struct Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>;
+@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>, std::int32_t>;
+@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>, std::int64_t>;
+}}}
+]])
+  set(merge [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ void merge_rows<@width@, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
+                                           std::span<const op::MergedGradients>);
+}}}
+]])
+  set(lookup [[
+namespace tessera { inline namespace v0 {
+@template@ struct op::Kernel<op::Lookup<@element@, std::int32_t, @width@>, Host>;
+@template@ struct op::Kernel<op::Lookup<@element@, std::int64_t, @width@>, Host>;
+}}
+]])
+  set(update [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ std::int64_t update_rows<@element@, @width@, @optimizer@, float>(
+    const Host&, const GroupedRows<float>&, const op::ArenaState<@element@, @optimizer@>&, const typename @optimizer@::Step&, const float*);
+}}}
+]])
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
+  set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/stage/stages.hpp>\n")
+  foreach(template IN ITEMS "extern template" "template")
+    foreach(name IN LISTS TESSERA_COMPILED_COMMUNICATORS)
+      string(TOLOWER "${name}" file)
+      set(communicator ${name}Communicator)
+      set(code "#include <tessera/comm/${file}_communicator.hpp>\n")
+      foreach(shares IN ITEMS false true)
+        string(CONFIGURE "${steps}" text @ONLY)
+        string(APPEND code "${text}")
+      endforeach()
+      set(code_of_steps_${file} "${code}")
+      list(APPEND parts steps_${file})
+    endforeach()
+    foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
+      string(CONFIGURE "${merge}" code @ONLY)
+      foreach(element IN LISTS TESSERA_COMPILED_ELEMENTS)
+        string(CONFIGURE "${lookup}" text @ONLY)
+        string(APPEND code "${text}")
+        foreach(optimizer IN LISTS TESSERA_COMPILED_OPTIMIZERS)
+          string(CONFIGURE "${update}" text @ONLY)
+          string(APPEND code "${text}")
+        endforeach()
+      endforeach()
+      set(code_of_kernels_${width} "${code}")
+      list(APPEND parts kernels_${width})
+    endforeach()
+    list(REMOVE_DUPLICATES parts)
+    foreach(part IN LISTS parts)
+      if(template STREQUAL "template")
+        file(CONFIGURE OUTPUT "${folder}/${part}.cpp" CONTENT "#include <tessera/tessera.hpp>\n${code_of_${part}}")
+        list(APPEND sources "${folder}/${part}.cpp")
+      else()
+        string(APPEND declared "${code_of_${part}}")
+      endif()
+    endforeach()
+  endforeach()
+  file(CONFIGURE OUTPUT "${folder}/tessera_compiled.hpp" CONTENT "${declared}")
+  add_library(tessera_compiled STATIC EXCLUDE_FROM_ALL ${sources})
+  add_library(tessera::compiled ALIAS tessera_compiled)
+  target_compile_definitions(tessera_compiled PUBLIC TESSERA_COMPILED)
+  target_include_directories(tessera_compiled PUBLIC "${folder}")
+  target_link_libraries(tessera_compiled PUBLIC tessera::tessera)
+endblock()
