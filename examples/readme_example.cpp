@@ -6,9 +6,7 @@
 // clang-format off
 // [headers]
 #include <tessera/data/synthetic.hpp>  // made-up clicks, in a ClickBatch
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/dense/optimizer.hpp>
+#include <tessera/dense.hpp>
 #include <tessera/tessera.hpp>
 // [headers end]
 
