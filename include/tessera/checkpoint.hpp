@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/non_finite.hpp>
 #include <tessera/checkpoint/npy.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/checkpoint/save.hpp>

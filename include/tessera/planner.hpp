@@ -7,6 +7,7 @@
 #include <tessera/planner/auto_plan.hpp>
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/explain_plan.hpp>
+#include <tessera/planner/keep_on_host.hpp>
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/planned_policy.hpp>
 #include <tessera/planner/planner.hpp>

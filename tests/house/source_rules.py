@@ -66,7 +66,7 @@ DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hp
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
 COMPANIONS = {"data", "serving", "io/text.hpp"}  # no part of the core: their headers by themselves
 # Pages that tell how Tessera is built, and why, name other headers.
-INSIDE_PAGES = {"docs/architecture.md", "docs/benchmarks.md", "docs/decisions.md", "docs/performance.md", "docs/api.md"}
+INSIDE_PAGES = {"docs/CONTRIBUTING.md", "docs/architecture.md", "docs/benchmarks.md", "docs/decisions.md", "docs/performance.md", "docs/api.md"}
 ROOM = re.compile(r"\btessera/(([a-z_]+)/[a-z_]+\.(?:hpp|cuh))")
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
