@@ -4,8 +4,7 @@
 
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/settings/options.hpp>
-#include <tessera/settings/policies.hpp>
+#include <tessera/settings/arguments.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/apply_accumulated.hpp>
@@ -46,7 +45,8 @@ namespace tessera { inline namespace v0 {
 /// The embedding tables of a model under a layout that is known at run time: cut, looked up,
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
-template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
+template <class WidthList, class O, class Backend, class Comm, class... Policies>
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
 class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies...> {
   using Settings = detail::CheckedPolicies<Policies...>;
   using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;
