@@ -68,7 +68,8 @@ def error_list(root):
             elif not line.startswith("//") and (comment or messages):
                 break
         text = " ".join(c for c in comment if c)
-        entries.append(f"**{path.stem}** ({path.relative_to(root).as_posix()}): {text}\n\n" + "\n".join(f"    {m}" for m in messages) + "\n")
+        text = re.sub(r"(?<=[.:]) (?=[A-Z])", "\n", text)  # a sentence a line
+        entries.append(f"### {path.stem.replace('_', ' ')}\n\n{text}\n`{path.relative_to(root).as_posix()}` prints\n\n" + "\n".join(f"    {m}" for m in messages) + "\n")
     return "\n" + "\n".join(entries) + "\n" if entries else "\n"
 
 
