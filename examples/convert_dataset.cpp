@@ -37,10 +37,57 @@ constexpr std::int64_t kBlock = 2048;
 /// shifted and scaled.
 constexpr const char *kSchema = "schema.yaml", *kTexts = "texts.csv", *kNumbers = "numbers.csv";
 
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
+std::string in_quotes(std::string_view text, char quote = '"') {
+  std::string out(1, quote);
+  for (const char c : text) out += std::string(c == quote ? 2 : 1, c);
+  return out + quote;
+}
+
+/// Writes fields so that a reader with the same schema finds them again.
+class FieldWriter {
+ public:
+  FieldWriter(const Schema& schema, const std::string& separator)
+      : schema_(schema),
+        blanks_(separator == CsvReaderOptions::kBlanks),
+        separator_(blanks_ ? " " : separator) {}
+
+  const std::string& separator() const { return separator_; }
+
+  /// Returns the text as a field. Throws DataError if it needs quotes and the schema has none.
+  std::string operator()(std::string_view text, std::string_view column, bool quoted) const {
+    const bool needs_quotes =
+        (text.empty() && blanks_) || text.find_first_of("\r\n") != text.npos ||
+        (blanks_ ? text.find_first_of(" \t") : text.find(separator_)) != text.npos ||
+        std::find(schema_.empty_words.begin(), schema_.empty_words.end(), text) !=
+            schema_.empty_words.end();
+    if (schema_.quote == 0) {
+      require<DataError>(
+          !needs_quotes,
+          "file '{}': {} of column '{}' can only be written in quotes, and there is 'quote: none'; "
+          "take that out of this file, or give another 'separator'",
+          schema_.name, text.empty() ? "an empty field" : detail::quoted(text), column);
+      return std::string(text);
+    }
+    return needs_quotes || quoted || text.find(schema_.quote) != text.npos
+               ? in_quotes(text, schema_.quote)
+               : std::string(text);
+  }
+
+ private:
+  const Schema& schema_;
+  bool blanks_;
+  std::string separator_;
+};
+
+/// Which of the label, the numeric and the categorical columns each column of a file is, counted in
+/// this order; -1 for those that the schema does not use.
+std::vector<std::ptrdiff_t> columns_of(const Schema& schema, const std::vector<std::string>& used) {
+  std::vector<std::ptrdiff_t> order;
+  for (const std::string& name : schema.columns.empty() ? used : schema.columns) {
+    const auto found = std::find(used.begin(), used.end(), name);
+    order.push_back(found == used.end() ? -1 : found - used.begin());
+  }
+  return order;
 }
 
 /// Samples [first, first + count) of a block.
@@ -230,15 +277,25 @@ void to_csv(const Options& options) {
     numbers.emplace_back(number_of<double>(csv, record[0]), number_of<double>(csv, record[1]));
   });
   support::ResultFile file(options.to, "FILE");
-  // empty fields, quotes and names need a separator of one character, and quotes
-  Schema plain = schema;
-  if (plain.separator.size() > 1) plain.separator.clear();
-  const std::string separator = separator_of(plain, options.to);
-  std::string header = in_quotes(schema.label);
-  for (const NumericColumn& column : schema.numeric) header += separator + in_quotes(column.name);
-  for (const CategoricalColumn& column : schema.categorical)
-    header += separator + in_quotes(column.name);
-  file.add(header + '\n');
+  const FieldWriter field(schema, separator_of(schema, options.to));
+  std::vector<std::string> used{schema.label};
+  for (const NumericColumn& column : schema.numeric) used.push_back(column.name);
+  for (const CategoricalColumn& column : schema.categorical) used.push_back(column.name);
+  const std::vector<std::ptrdiff_t> order = columns_of(schema, used);
+  std::string lines;
+  const auto add_line = [&](const std::vector<std::string>& values) {
+    for (std::size_t c = 0; c < order.size(); ++c) {
+      if (c > 0) lines += field.separator();
+      lines += order[c] >= 0 ? values[static_cast<std::size_t>(order[c])]
+                             : field("", schema.columns[c], false);
+    }
+    lines += '\n';
+  };
+  if (schema.columns.empty()) {
+    std::vector<std::string> names;
+    for (const std::string& name : used) names.push_back(field(name, name, true));
+    add_line(names);
+  }
   ClickBatch<std::int32_t> batch;
   std::int64_t written = 0;
   for (const char* part : {"train", "test"}) {
@@ -249,16 +306,17 @@ void to_csv(const Options& options) {
                        "'{}' does not hold the columns that its {} names", options.from, kSchema);
     for (std::int64_t first = 0; first < data.size(); first += kBlock) {
       data.read(first, std::min(kBlock, data.size() - first), batch);
-      std::string lines;
       for (std::int64_t s = 0; s < batch.size; ++s) {
-        lines += batch.labels[static_cast<std::size_t>(s)] != 0 ? '1' : '0';
+        std::vector<std::string> values{
+            field(batch.labels[static_cast<std::size_t>(s)] != 0 ? "1" : "0", schema.label, false)};
         for (std::size_t c = 0; c < numbers.size(); ++c) {
           const double x = batch.dense_view()(s, static_cast<std::int64_t>(c)) / numbers[c].second +
                            numbers[c].first;
           // six digits of what differs between samples
           const double size = std::abs(numbers[c].first * numbers[c].second);
-          lines += fmt::format("{}{:.{}g}", separator, schema.numeric[c].log1p ? std::expm1(x) : x,
-                               6 + static_cast<int>(std::log10(std::max(1.0, size))));
+          values.push_back(field(fmt::format("{:.{}g}", schema.numeric[c].log1p ? std::expm1(x) : x,
+                                             6 + static_cast<int>(std::log10(std::max(1.0, size)))),
+                                 schema.numeric[c].name, false));
         }
         for (std::size_t c = 0; c < schema.categorical.size(); ++c) {
           const std::vector<std::string>& known = texts[schema.categorical[c].table];
@@ -267,17 +325,17 @@ void to_csv(const Options& options) {
           const auto begin =
               batch.offsets.empty() ? static_cast<std::int64_t>(bag) : batch.offsets[bag];
           const auto end = batch.offsets.empty() ? begin + 1 : batch.offsets[bag + 1];
-          std::string field;
+          std::string text;
           for (std::int64_t k = begin; k < end; ++k) {
             const auto row = static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(k)]);
-            if (k > begin) field += schema.categorical[c].list;
-            if (row < known.size()) field += known[row];
+            if (k > begin) text += schema.categorical[c].list;
+            if (row < known.size()) text += known[row];
           }
-          lines += separator + (field.empty() ? field : in_quotes(field));
+          values.push_back(field(text, schema.categorical[c].name, !text.empty()));
         }
-        lines += '\n';
+        add_line(values);
       }
-      file.add(lines);
+      file.add(std::exchange(lines, {}));
     }
     written += data.size();
   }

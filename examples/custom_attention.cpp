@@ -3,11 +3,9 @@
 //
 // A sequence layer of a user's own, softmax attention, beside the library's HSTU block: the same
 // program trains both. docs/concepts/sequence.md.
-#include <tessera/dense/normal.hpp>
-#include <tessera/dense/optimizer.hpp>
-#include <tessera/dense/parameters.hpp>
-#include <tessera/laws/sequence_layer_laws.hpp>
-#include <tessera/sequence/hstu.hpp>
+#include <tessera/dense.hpp>
+#include <tessera/laws.hpp>
+#include <tessera/sequence.hpp>
 
 #include <fmt/format.h>
 

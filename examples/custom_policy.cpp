@@ -4,8 +4,7 @@
 // A sharding policy and an optimizer of a user's own, without a change to the library. The policy
 // needs two functions, the optimizer two small structs; routing, exchange, kernels, checks and the
 // picture of the plan follow from them.
-#include <tessera/laws/optimizer_laws.hpp>
-#include <tessera/laws/sharding_policy_laws.hpp>
+#include <tessera/laws.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

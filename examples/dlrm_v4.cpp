@@ -5,10 +5,8 @@
 // users with histories of up to 512 positions of three features, an HSTU block, and a candidate
 // that is to be told from others. Trains under several plans and numbers of ranks, and compares the
 // bits of all tables: docs/train_sequence.md.
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/optimizer.hpp>
-#include <tessera/dense/parameters.hpp>
-#include <tessera/sequence/hstu.hpp>
+#include <tessera/dense.hpp>
+#include <tessera/sequence.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

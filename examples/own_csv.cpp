@@ -5,12 +5,10 @@
 //   own_csv [FILE]      without a file, one that it makes up
 #include <tessera/data/click_batch.hpp>
 #include <tessera/data/metrics.hpp>
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/dense/optimizer.hpp>
+#include <tessera/dense.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/tessera.hpp>
-#include <tessera/vocabulary/vocabulary.hpp>
+#include <tessera/vocabulary.hpp>
 
 #include <fmt/format.h>
 

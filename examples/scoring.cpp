@@ -5,12 +5,9 @@
 //   scoring             both, by way of a temporary folder
 //   scoring train DIR   the trainer's part
 //   scoring score DIR   the other program's
-#include <tessera/checkpoint/load.hpp>
-#include <tessera/checkpoint/save.hpp>
+#include <tessera/checkpoint.hpp>
 #include <tessera/data/synthetic.hpp>
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/dense/optimizer.hpp>
+#include <tessera/dense.hpp>
 #include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
 

@@ -3,7 +3,7 @@
 //
 // A history of items, weighted by its likeness to the item that is shown:
 // docs/first_day/sequences.md.
-#include <tessera/dense/loss.hpp>
+#include <tessera/optimizers.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

@@ -3,9 +3,7 @@
 //
 // Wide & Deep (Cheng et al. 2016) on two ranks: docs/first_day/wide_and_deep.md.
 #include <tessera/data/synthetic.hpp>
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/dense/optimizer.hpp>
+#include <tessera/dense.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

@@ -51,7 +51,7 @@ struct EmbeddingOptions {
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
 /// chosen on the command line and what is compiled. A step costs two virtual calls. A trainer that
-/// knows its plan needs nothing like it: see readme_example.cpp.
+/// knows its plan needs nothing like it: see tutorial.cpp.
 class Embeddings {
  public:
   virtual ~Embeddings() = default;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A policy of a collection stands before the communicator.
+// A policy of a collection comes before the communicator.
 // expect: EmbeddingCollection: behind the backend comes the communicator, with int rank() const and int size() const;
 // at most g++: 14 lines
 #include <tessera/tessera.hpp>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A user's optimizer measures what nobody will square.
+// A user's optimizer measures what is never squared.
 // expect: Optimizer: measured, and row with three parameters, need needs_mean_square = true (docs/concepts/optimizer.md)
 #include <tessera/concepts/optimizer.hpp>
 

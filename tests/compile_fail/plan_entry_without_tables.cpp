@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A table stands in a plan without a policy.
+// A table is in a plan without a policy.
 // expect: Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)
 #include <tessera/sharding/plan.hpp>
 

@@ -8,6 +8,7 @@ usage: generate.py CASES_DIRECTORY OUTPUT_DIRECTORY
 """
 import json
 import pathlib
+import re
 import struct
 import sys
 
@@ -231,17 +232,8 @@ def hstu(case):
 WRITERS = {"tables": tables, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu,
            "wide_deep": wide_deep}  # kinds of programs; <kind>_case.hpp runs them
 PROGRAMS = {"embedding": "tables", "accumulate": "tables", "dlrm": "model", "dcnv2": "model"}  # of other kinds of cases, the same
-KEYS = {  # all that a case of a kind may say besides `kind`
-    "embedding": "batch steps tables features optimizer",
-    "accumulate": "micro_batches applies clip tables features optimizer",
-    "dlrm": "batch steps dense_features bottom_mlp top_mlp lr losses tables cross",
-    "dcnv2": "batch steps dense_features bottom_mlp top_mlp lr losses tables cross",
-    "schedule": "schedules",
-    "auc": "sets thresholds",
-    "quantized": "rows width row_kinds",
-    "hstu": "batch width heads attention_dim hidden_dim alpha norm_eps max_seq_len silu concat_ux max_attn_len num_targets",
-    "wide_deep": "batch steps dense_features features mlp losses wide_optimizer deep_optimizer mlp_optimizer",
-}
+# All that a case may say, by types of its objects; the readers of tests/gpu have the same.
+KNOWN = json.loads(re.search(r'R"\((.*?)\)";', (pathlib.Path(__file__).parent / "known_keys.hpp").read_text(), re.S)[1])
 POOLINGS = ("sum", "mean", "max", "none")
 CLIPS = {"global_norm": "ts::ClipByGlobalNorm", "value": "ts::ClipByValue"}
 
@@ -250,10 +242,17 @@ class Unknown(Exception):
     """A case says something that this reader does not know: it is refused, as its numbers would be compared with others."""
 
 
-def known(what, given, keys):
-    for key in given:
-        if key not in keys:
+def known(what, given, type_name="case"):
+    """Raises Unknown if the object, or one below it, says what its type does not have."""
+    kinds = KNOWN[type_name]
+    kind = "" if "" in kinds else given["kind"]
+    one_of(f"{what}: kind", kind, kinds)
+    for key, value in given.items():
+        if key not in kinds[kind] and not (kind and key == "kind"):
             raise Unknown(f"{what} has '{key}', which is not known here")
+        below = kinds[kind].get(key)
+        for v in (value if isinstance(value, list) else [value]) if below and value is not None else ():
+            known(f"{what}, {below} '{v.get('name', v.get('kind', ''))}'", v, below)
 
 
 def one_of(what, given, names):
@@ -261,34 +260,33 @@ def one_of(what, given, names):
         raise Unknown(f"{what} is '{given}'; known are {', '.join(names)}")
 
 
-def check_optimizer(what, o, frozen=False):
-    if frozen and o["kind"] == "frozen":
-        return known(what, o, ("kind",))
-    one_of(f"{what}: kind", o["kind"], OPTIMIZERS)
+def check_optimizer(what, o):
     if o["kind"] == "rowwise_adagrad":
         one_of(f"{what}: weight_decay_mode", o.get("weight_decay_mode", "none"), ROWWISE_ADAGRADS)
         if o.get("weight_decay", 0) != 0 and o.get("weight_decay_mode", "none") == "none":
             raise Unknown(f"{what} has a weight_decay, and no weight_decay_mode")
-    known(what, o, ("kind", "lr", "weight_decay_mode", *OPTIMIZERS[o["kind"]](o)[1]))
+
+
+def check_schedule(what, s):
+    if "every" in s and "milestones" in s:
+        raise Unknown(f"{what} has both 'every' and 'milestones'")
+    for stage in s.get("stages", ()):
+        if ("steps" in stage) == (stage is s["stages"][-1]):
+            raise Unknown(f"{what}: all stages but the last have 'steps'")
+        check_schedule(what, stage["schedule"])
 
 
 def check(case):
     """Raises Unknown for all that the writers would pass over."""
     kind = case["kind"]
-    one_of("kind", kind, KEYS)
-    known("the case", case, ("kind", *KEYS[kind].split()))
+    known("the case", case)
+    for s in case.get("schedules", ()):
+        check_schedule(f"schedule '{s['name']}'", s["schedule"])
     for o in ("wide_optimizer", "deep_optimizer", "mlp_optimizer"):
         if kind == "wide_deep":
             check_optimizer(o, case[o])
     if kind == "wide_deep":
-        one_of("mlp_optimizer: kind", case["mlp_optimizer"]["kind"], ("sgd",))
-        for f in case["features"]:
-            known("a feature", f, ("name", "rows", "deep_width"))
-        return
-    for t in case.get("tables", ()):
-        known(f"table '{t['name']}'", t, ("name", "rows", "width", *(("optimizer",) if PROGRAMS[kind] == "tables" else ())))
-    if PROGRAMS.get(kind) == "model":
-        known("cross", case.get("cross") or {}, ("layers", "rank"))
+        return one_of("mlp_optimizer: kind", case["mlp_optimizer"]["kind"], ("sgd",))
     if PROGRAMS.get(kind) != "tables":
         return
     own = [t for t in case["tables"] if "optimizer" in t]
@@ -296,16 +294,13 @@ def check(case):
         raise Unknown("there is neither one optimizer for all tables, nor one of each")
     if "optimizer" in case:
         check_optimizer("the optimizer", case["optimizer"])
+        one_of("the optimizer: kind", case["optimizer"]["kind"], OPTIMIZERS)
     for t in own:
-        check_optimizer(f"the optimizer of table '{t['name']}'", t["optimizer"], frozen=True)
+        check_optimizer(f"the optimizer of table '{t['name']}'", t["optimizer"])
     for f in case["features"]:
-        known(f"feature '{f['name']}'", f, ("name", "table", "pooling", "weighted"))
         one_of(f"feature '{f['name']}': pooling", f["pooling"], POOLINGS)
         if f.setdefault("weighted", False) and f["pooling"] in ("none", "max"):
             raise Unknown(f"feature '{f['name']}' has weights under pooling {f['pooling']}")
-    if case.get("clip"):
-        known("clip", case["clip"], ("kind", "max"))
-        one_of("clip: kind", case["clip"]["kind"], CLIPS)
 
 
 def unit(kind, cases):

@@ -94,7 +94,7 @@ void run_golden_embedding(const std::filesystem::path& path) {
       run_golden(golden, Sgd{}, ranks);
     else if (kind == "adagrad")
       run_golden(golden, Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
-    else if (kind == "rowwise_adagrad" && !o.contains("weight_decay_mode"))
+    else if (kind == "rowwise_adagrad" && !o.contains("weight_decay"))
       run_golden(golden, RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
     else if (kind == "adam")
       run_golden(golden, Adam{o["beta1"], o["beta2"], o["eps"]}, ranks);

@@ -29,7 +29,7 @@ struct GoldenCase {
   nlohmann::json json;
 
   explicit GoldenCase(const std::filesystem::path& path)
-      : file(path), json(nlohmann::json::parse(file.metadata().at("case"))) {
+      : file(path), json(read_golden_case(path)) {
     const bool model = !json.contains("features");  // which has a feature per table
     for (const auto& t : json["tables"]) names.push_back(t["name"]);
     if (!model)

@@ -2,7 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/error.hpp>
+#include <tessera/io/safetensors.hpp>
+
 #include <doctest/doctest.h>
+#include <golden/known_keys.hpp>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -25,6 +30,31 @@ bool golden_close(std::span<const float> found, std::span<const float> expected)
     if (!(std::fabs(found[i] - expected[i]) <= 1e-5f + 1e-4f * std::fabs(expected[i])))
       return false;
   return true;
+}
+
+/// Throws InvalidArgument if an object of a case, or one below it, says what its type in kKnownKeys
+/// does not have: its numbers would be compared with those of another case.
+inline void golden_known(const std::string& what, const nlohmann::json& given,
+                         const std::string& type = "case") {
+  static const auto types = nlohmann::json::parse(golden::kKnownKeys);
+  const nlohmann::json& kinds = types[type];
+  const std::string kind = kinds.contains("") ? "" : given.at("kind").get<std::string>();
+  tessera::require(kinds.contains(kind), "{}: the kind '{}' is not known here", what, kind);
+  for (const auto& [key, value] : given.items()) {
+    if (key == "kind" && !kind.empty()) continue;
+    tessera::require(kinds[kind].contains(key), "{} has '{}', which is not known here", what, key);
+    const nlohmann::json& below = kinds[kind][key];
+    if (below.is_null() || value.is_null()) continue;
+    for (const auto& one : value.is_array() ? value : nlohmann::json::array({value}))
+      golden_known(what + ", " + below.get<std::string>(), one, below);
+  }
+}
+
+/// Returns what the case of a file says. Throws InvalidArgument for what is not known here.
+inline nlohmann::json read_golden_case(const std::filesystem::path& file) {
+  auto said = nlohmann::json::parse(tessera::SafetensorsReader(file).metadata().at("case"));
+  golden_known("the case " + file.stem().string(), said);
+  return said;
 }
 
 /// Runs the cases of `kinds` in the folder that TESSERA_GOLDEN names, and prints how many there were

@@ -43,6 +43,8 @@ class Choice {
 
   void add(const nlohmann::json& o) {
     const std::string kind = o["kind"], decay = o.value("weight_decay_mode", "none");
+    require(decay != "none" || kind != "rowwise_adagrad" || o.value("weight_decay", 0.0f) == 0,
+            "a weight_decay, and no weight_decay_mode");
     if (kind == "sgd")
       set<0>(Sgd{}, o);
     else if (kind == "adagrad")

@@ -90,7 +90,7 @@ void run(const SafetensorsReader& file, const nlohmann::json& block) {
 
 inline void run_file(const std::filesystem::path& path) {
   const SafetensorsReader file(path);
-  const nlohmann::json block = nlohmann::json::parse(file.metadata().at("case"));
+  const nlohmann::json block = read_golden_case(path);
   INFO(path.filename().string());
   const std::tuple<int, int, int> shape(block["heads"], block["attention_dim"],
                                         block["hidden_dim"]);

@@ -5,8 +5,9 @@
     documents.py --check ROOT    exit code 1 if a document differs from its source
     documents.py --write ROOT    mends the documents
 
-README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/.
+README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/; it counts tests/compile_fail.
 docs/**/*.md: a C++ listing under `<!-- listing: FILE [NAME] -->` is the region `// [NAME]` .. `// [NAME end]` of that file.
+docs/api.md: what public_names.py --index prints.
 docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` stand the messages of tests/compile_fail.
 """
 import pathlib
@@ -14,10 +15,13 @@ import re
 import sys
 import textwrap
 
+sys.dont_write_bytecode = True
+import public_names
+
 LISTING = re.compile(r"(^```cpp\n)(.*?)(^```$)", re.M | re.S)
 REGION = re.compile(r"^[ \t]*// \[readme\]\n(.*?)^[ \t]*// \[readme end\]", re.M | re.S)
 ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile errors: end -->)", re.S)
-
+MISTAKES = re.compile(r"(\[)(\d+)( mistakes\])")
 
 QUOTED = re.compile(r"(<!-- listing: (\S+) \[(\w+)\] -->\n+```cpp\n)(.*?)(^```$)", re.M | re.S)
 
@@ -64,7 +68,8 @@ def error_list(root):
             elif not line.startswith("//") and (comment or messages):
                 break
         text = " ".join(c for c in comment if c)
-        entries.append(f"**{path.stem}** ({path.relative_to(root).as_posix()}): {text}\n\n" + "\n".join(f"    {m}" for m in messages) + "\n")
+        text = re.sub(r"(?<=[.:]) (?=[A-Z])", "\n", text)  # a sentence a line
+        entries.append(f"### {path.stem.replace('_', ' ')}\n\n{text}\n`{path.relative_to(root).as_posix()}` prints\n\n" + "\n".join(f"    {m}" for m in messages) + "\n")
     return "\n" + "\n".join(entries) + "\n" if entries else "\n"
 
 
@@ -81,6 +86,7 @@ def main():
     plan = []
     if (root / "README.md").exists():
         plan.append((root / "README.md", LISTING, example_region(root), "the example (```cpp)"))
+        plan.append((root / "README.md", MISTAKES, str(len(list((root / "tests/compile_fail").glob("*.c*")))), "the number of '[N mistakes]'"))
     if (root / "docs/errors.md").exists():
         plan.append((root / "docs/errors.md", ERRORS, error_list(root), "the compile errors (<!-- compile errors: begin -->)"))
     if not plan:
@@ -88,6 +94,8 @@ def main():
         return 77
     different = 0
     pages = [(path, *mended(path, expression, body, what), []) for path, expression, body, what in plan]
+    if (root / "docs/api.md").exists():
+        pages.append((root / "docs/api.md", (root / "docs/api.md").read_text(), public_names.index(root), []))
     pages += [(path, *with_listings(path, root)) for path in sorted((root / "docs").rglob("*.md")) if "<!-- listing:" in path.read_text()]
     for path, old, new, faults in pages:
         print(*faults, sep="\n", end="\n" if faults else "")

@@ -6,14 +6,16 @@ A name is public if a header declares it in namespace tessera or in tessera::law
 What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
 or in a page of docs/ for users. Pages that tell how Tessera is built, why, and what was measured name internals, too: they do not count.
 
-    public_names.py ROOT    prints FILE:LINE: NAME and what to do for every name that stands nowhere; exit code 1 if there is one
+    public_names.py ROOT            prints FILE:LINE: NAME and what to do for every name that stands nowhere; exit code 1 if there is one
+    public_names.py --index ROOT    prints docs/api.md: every name by its door, with the first sentence of its comment, and its page
 """
 import bisect
+import collections
 import pathlib
 import re
 import sys
 
-NOT_FOR_USERS = {"architecture.md", "benchmarks.md", "decisions.md", "performance.md"}  # of docs/
+NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions.md", "performance.md"}  # of docs/
 PUBLIC_NAMESPACES = {"tessera", "tessera::laws"}
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
@@ -161,16 +163,24 @@ def names_of(text):
     return sorted(found.items(), key=lambda item: item[1])
 
 
+def pages_of(root):
+    """README.md and the pages for users."""
+    pages = [page for page in sorted((root / "docs").rglob("*.md")) if str(page.relative_to(root / "docs")) not in NOT_FOR_USERS]
+    return [page for page in (root / "README.md", *pages) if page.exists()]
+
+
+def code_words(text):
+    """The words of a page that stand as code, in its order."""
+    fences = re.findall(r"^[ \t]*```.*?^[ \t]*```", text, re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^[ \t]*```.*?^[ \t]*```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return [word for code in fences + re.findall(r"`[^`]+`", prose) for word in re.findall(IDENTIFIER, code)]
+
+
 def words_of(root):
     """The words of the examples, and of README.md and the pages for users those that stand as code."""
     words = set()
-    pages = [page for page in sorted((root / "docs").rglob("*.md")) if str(page.relative_to(root / "docs")) not in NOT_FOR_USERS]
-    for page in [root / "README.md", *pages]:
-        text = page.read_text() if page.exists() else ""
-        fences = re.findall(r"^[ \t]*```.*?^[ \t]*```", text, re.DOTALL | re.MULTILINE)
-        prose = re.sub(r"^[ \t]*```.*?^[ \t]*```", "", text, flags=re.DOTALL | re.MULTILINE)
-        for code in fences + re.findall(r"`[^`]+`", prose):
-            words.update(re.findall(IDENTIFIER, code))
+    for page in pages_of(root):
+        words.update(code_words(page.read_text()))
     for example in sorted((root / "examples").rglob("*")):
         if example.suffix in {".cpp", ".hpp", ".cu", ".cuh"}:
             words.update(re.findall(IDENTIFIER, without_noise(example.read_text())))
@@ -188,7 +198,74 @@ def faults_of(root):
                            "belongs in tessera::detail")
 
 
+def first_sentence(lines, line):
+    """Of the comment above a declaration, whose name is on this line, counted from 1; empty if there is none."""
+    at = line - 1
+    while at > 0 and not re.search(r"[;}{]\s*$|^\s*(///|//|#|$)", lines[at - 1]):
+        at -= 1  # template parameters and what they require
+    comment = []
+    while at > 0 and lines[at - 1].lstrip().startswith("///"):
+        at -= 1
+        comment.insert(0, lines[at].strip()[3:].strip())
+    text = " ".join(comment)
+    end = re.search(r"[.:;](?= [A-Z`]|$)", text)
+    return text[:end.start()].strip() if end else text
+
+
+def doors_of(root):
+    """(door, the headers it brings, directly and in all) of every header outside the folders; small ones first."""
+    include = root / "include" / "tessera"
+    inside = {p.relative_to(include).as_posix(): re.findall(r"^\s*#\s*include <tessera/([^>]+)>", p.read_text(), re.MULTILINE)
+              for p in include.rglob("*") if p.suffix in {".hpp", ".cuh"}}
+    doors = []
+    for door in (name for name in inside if "/" not in name):
+        brings, rest = set(), list(inside[door])
+        while rest:
+            header = rest.pop()
+            if header not in brings:
+                brings.add(header)
+                rest += inside.get(header, [])
+        doors.append((door, set(inside[door]), brings))
+    return sorted(doors, key=lambda door: (len(door[2]), door[0]))
+
+
+def door_of(header, doors):
+    """The smallest door that includes a header, else the smallest that brings it, else the header itself."""
+    for which in (1, 2):
+        for door in doors:
+            if header in door[which]:
+                return door[0]
+    return header
+
+
+def index(root):
+    """docs/api.md."""
+    doors, include = doors_of(root), root / "include" / "tessera"
+    pages = [(page, collections.Counter(code_words(page.read_text()))) for page in pages_of(root) if page.name != "README.md"]
+    names = {}  # name: (door, sentence)
+    for header in sorted(include.rglob("*"), key=lambda p: (p.suffix != ".hpp", p.as_posix())):
+        if header.suffix in {".hpp", ".cuh"}:
+            text = header.read_text()
+            for name, line in names_of(text):
+                sentence = first_sentence(text.splitlines(), line)
+                if name not in names or not names[name][1] and sentence:
+                    names[name] = (door_of(header.relative_to(include).as_posix(), doors), sentence)
+    lines = ["# Every public name", "",
+             "Made from the headers by `tests/house/public_names.py --index`: name, first sentence of its comment, page.", ""]
+    for door in sorted({door for door, _ in names.values()}, key=lambda d: ("/" in d, d)):
+        lines += [f"## <tessera/{door}>", ""]
+        for name in sorted((n for n, (d, _) in names.items() if d == door), key=lambda n: (n.lower(), n)):
+            page, count = max(((page, counter[name]) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
+            where = page.relative_to(root / "docs").as_posix() if count else ""
+            lines.append(f"- `{name}`" + (f": {names[name][1]}" if names[name][1] else "") + (f" ([{page.stem}]({where}))" if count else ""))
+        lines.append("")
+    return "\n".join(lines)
+
+
 def main():
+    if sys.argv[1] == "--index":
+        print(index(pathlib.Path(sys.argv[2])), end="")
+        return 0
     faults = list(faults_of(pathlib.Path(sys.argv[1])))
     for fault in faults:
         print(fault)

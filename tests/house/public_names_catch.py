@@ -74,6 +74,15 @@ def main():
     failures = []
     with tempfile.TemporaryDirectory() as folder:
         failures += [f"the clean tree: {fault}" for fault in public_names.faults_of(tree(folder))]
+        # View's comment is above the second of its declarations, and a door brings it; no door has Rest
+        write(pathlib.Path(folder), "include/tessera/plan.hpp", "#include <tessera/core/more.hpp>\n")
+        write(pathlib.Path(folder), "include/tessera/core/more.hpp",
+              "#include <tessera/core/view.hpp>\n" + OPEN + "/// Adds rows. Throws.\ntemplate <class T>\n  requires(true)\nvoid add_rows(T);\n" + CLOSE)
+        index = public_names.index(pathlib.Path(folder))
+        for line in ("## <tessera/plan.hpp>\n\n- `add_rows`: Adds rows\n", "- `View`: Hidden, `hidden()` ([page](page.md))\n",
+                     "- `Viewed` ([page](page.md))\n\n## <tessera/core/rest.hpp>\n\n- `Rest`\n- `Way`\n"):
+            if line not in index:
+                failures.append(f"the index lacks {line!r}: {index}")
     for planted in PLANTED:
         with tempfile.TemporaryDirectory() as folder:
             root = tree(folder, planted)

@@ -60,6 +60,14 @@ ALLOWED_CUDA = {
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
+# One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and COMPANIONS.
+DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
+         "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp",
+         "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
+COMPANIONS = {"data", "serving", "io/text.hpp"}  # no part of the core: their headers by themselves
+# Pages that tell how Tessera is built, and why, name other headers.
+INSIDE_PAGES = {"docs/CONTRIBUTING.md", "docs/architecture.md", "docs/benchmarks.md", "docs/decisions.md", "docs/performance.md", "docs/api.md"}
+ROOM = re.compile(r"\btessera/(([a-z_]+)/[a-z_]+\.(?:hpp|cuh))")
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
 MAY_ASK_FOR_NVCC = {"config.hpp"}
@@ -123,8 +131,10 @@ def header_faults(name, lines, includes, macros):
         yield len(lines), f"{len(lines)} lines; a header has at most {MAX_LINES}"
     if folder and folder not in ALLOWED:
         yield 1, f"folder '{folder}' has no line in ALLOWED of tests/house/source_rules.py"
-    if not folder and name not in BASE_HEADERS | UMBRELLAS:
-        yield 1, "only version.hpp, config.hpp and the umbrellas are outside the folders"
+    if not folder and name not in BASE_HEADERS | UMBRELLAS | DOORS:
+        yield 1, "only version.hpp, config.hpp, the umbrellas and the doors are outside the folders"
+    if name in DOORS and any(not re.match(r"#(include|pragma)|//|$", line) for line in lines):
+        yield 1, "a door has includes alone"
     if "#pragma once" not in lines:
         yield 1, "no #pragma once"
     for number, line in enumerate(lines, 1):
@@ -158,13 +168,35 @@ def header_faults(name, lines, includes, macros):
             continue
         target = target[len("tessera/"):]
         includes.setdefault(name, set()).add(target)
-        if name in UMBRELLAS or target in BASE_HEADERS:
+        if name in UMBRELLAS | DOORS or target in BASE_HEADERS:
             continue
         other = target.split("/")[0] if "/" in target else ""
         allowed = ALLOWED.get(folder, set()) | (ALLOWED_CUDA.get(folder, set()) if name.endswith(".cuh") else set())
         if other != folder and other not in allowed:
             may = ", ".join(sorted(allowed)) or "nothing"
             yield number, f"{folder or 'the base'} must not include {target} (it may include: {may})"
+
+
+def is_for_users(name, names):
+    """Whether a file is a page for users or what a user would write: an example of one file, a consumer."""
+    if name.endswith(".md"):
+        return name == "README.md" or (name.startswith("docs/") and name not in INSIDE_PAGES)
+    example = re.fullmatch(r"examples/(\w+)\.c(?:pp|u)", name)
+    return name.startswith("tests/house/consumer/") or bool(example and not any(n.startswith(f"examples/{example[1]}/") for n in names))
+
+
+def rooms_behind_doors(texts, headers):
+    """texts: {file for users: text}. Yields the headers that it names though a door has them, or should."""
+    for door in sorted(DOORS):
+        if f"tessera/{door}" in headers and f"`<tessera/{door}>`" not in texts.get("docs/versions.md", ""):
+            yield f"docs/versions.md:1: lacks the door `<tessera/{door}>`"
+    for name, text in texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for room in ROOM.finditer(line):
+                if not COMPANIONS & {room[1], room[2]}:
+                    doors = sorted(door for door in DOORS if f"<{room[0]}>" in headers.get(f"tessera/{door}", ""))
+                    has_it = " or ".join(f"<tessera/{door}>" for door in doors)
+                    yield f"{name}:{number}: {room[0]} is not promised to users: {has_it + ' has it' if doors else 'no door has it yet'}"
 
 
 def misplaced_kernels(headers):
@@ -222,7 +254,8 @@ def faults_of(root):
     includes, macros = {}, {}
     headers = {}
     bodies, calls = {}, set()
-    for name in files_of(root):
+    names, for_users = files_of(root), {}
+    for name in names:
         path = root / name
         if path.stat().st_size > 1 << 20:
             yield f"{name}:1: over 1 MiB"
@@ -231,6 +264,8 @@ def faults_of(root):
         if text is None:
             continue
         lines = text.splitlines()
+        if is_for_users(name, names):
+            for_users[name] = text
         if path.suffix in SOURCE_SUFFIXES or path.name == "CMakeLists.txt":
             if not any("SPDX-FileCopyrightText:" in l for l in lines[:3]) or not any("SPDX-License-Identifier: Apache-2.0" in l for l in lines[:3]):
                 yield f"{name}:1: no SPDX lines"
@@ -257,6 +292,7 @@ def faults_of(root):
         yield f"include/{name}:{number}: {fault}"
     yield from misplaced_kernels(headers)
     yield from unlisted_kernels(headers)
+    yield from rooms_behind_doors(for_users, headers)
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

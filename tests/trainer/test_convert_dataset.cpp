@@ -251,6 +251,64 @@ TEST_CASE("what was there stays until the new files are complete") {
   }
 }
 
+TEST_CASE(
+    "to-csv writes by the schema, its columns, separator and quote: the folder made of that is the "
+    "same") {
+  const TemporaryFolder folder;
+  const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  // converts `in` there and back with a schema; the outcome of the way back
+  const auto there_and_back = [&](const std::string& in, const std::string& schema) {
+    std::ofstream(folder.path / "in.csv") << in;
+    std::ofstream(folder.path / "s.yaml") << schema;
+    for (const char* old : {"set", "set2", "out.csv"})
+      std::filesystem::remove_all(folder.path / old);
+    const std::string how = " --schema " + path("s.yaml") + " --min-count 1 --test-fraction 0";
+    const Outcome there = convert("to-binary " + path("in.csv") + " " + path("set") + how);
+    INFO(there.err);
+    REQUIRE(there.status == 0);
+    const Outcome back = convert("to-csv " + path("set") + " " + path("out.csv"));
+    if (back.status != 0) return back;
+    const Outcome again = convert("to-binary " + path("out.csv") + " " + path("set2") + how);
+    INFO(again.err);
+    CHECK(again.status == 0);
+    CHECK(std::system(("diff -r " + path("set") + " " + path("set2")).c_str()) == 0);
+    return back;
+  };
+  const auto out = [&] { return text_of(folder.path / "out.csv"); };
+
+  const std::string no_header =
+      "label: y\nnumeric: [x]\ncategorical: [a, b]\ncolumns: [b, unused, x, y, a]\n";
+  CHECK(there_and_back("b1,z,2.5,1,a1\nb2,z,3,0,\nb1,z,4,1,a2\nb2,z,4,1,a1\n", no_header).status ==
+        0);
+  CHECK(out() == R"("b1",,2.5,1,"a1"
+"b2",,3,0,
+"b1",,4,1,"a2"
+"b2",,4,1,"a1"
+)");
+  CHECK(there_and_back("b1::z::2.5::1::a1\nb2::z::3::0::a:2\n",
+                       no_header + "separator: '::'\nquote: none\n")
+            .status == 0);
+  CHECK(out() == "b1::::2.5::1::a1\nb2::::3::0::a:2\n");
+  CHECK(there_and_back("b1 z 2.5 1 'a ''1'''\n b2\tz 3  0 a2\n",
+                       no_header + "separator: blanks\nquote: \"'\"\n")
+            .status == 0);
+  CHECK(out() == "'b1' '' 2.5 1 'a ''1'''\n'b2' '' 3 0 'a2'\n");
+  CHECK(there_and_back("y,a\n1,'NA'\n0,NA\n1,it's\n",
+                       "label: y\ncategorical: [a]\nquote: \"'\"\nempty_words: [NA]\n")
+            .status == 0);
+  CHECK(out() == "'y','a'\n1,'NA'\n0,\n1,'it''s'\n");
+
+  // without quotes, blanks cannot say that a column is empty
+  const Outcome refused = there_and_back("b1 z 2.5 1 a1\nb2 z 3 0 a2\n",
+                                         no_header + "separator: blanks\nquote: none\n");
+  CHECK(refused.status == 1);
+  CHECK(refused.err == "convert_dataset: file '" + (folder.path / "set/schema.yaml").string() +
+                           "': an empty field of column 'unused' can only be written in quotes, "
+                           "and there is 'quote: none'; take that out of this file, or give "
+                           "another 'separator'\n");
+  CHECK(!std::filesystem::exists(folder.path / "out.csv"));
+}
+
 TEST_CASE("what cannot be converted") {
   const TemporaryFolder folder;
   const std::string empty = (folder.path / "empty").string();

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/settings/options.hpp>
-#include <tessera/settings/policies.hpp>
+#include <tessera/settings/arguments.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/agreement.hpp>
@@ -30,7 +29,8 @@ namespace tessera { inline namespace v0 {
 /// The embedding tables of a model under a layout that is known at run time: cut, looked up,
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
-template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
+template <class WidthList, class O, class Backend, class Comm, class... Policies>
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
 class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies...> {
   using Settings = detail::CheckedPolicies<Policies...>;
   using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;

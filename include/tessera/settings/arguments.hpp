@@ -22,7 +22,37 @@
 
 namespace tessera { inline namespace v0 {
 
-template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
+namespace detail {
+template <class T>
+inline constexpr bool is_training = is_training_group<T> || Optimizer<T>;
+template <class T>
+inline constexpr bool is_communicator = HasRank<T> && HasSize<T>;
+
+/// Refuses the first argument of a LayoutCollection that is in another's place.
+template <class WidthList, class O, class B, class Comm>
+struct LayoutArguments {
+  static constexpr bool first = requires { WidthList::has(1); },
+                        second = !first || !(Backend<O> || is_communicator<O>),
+                        third = !first || !second || !(is_training<B> || is_communicator<B>),
+                        fourth = !first || !second || !third || is_communicator<Comm>,
+                        in_order = first && second && third && fourth;
+  static_assert(first,
+                "LayoutCollection: the first argument must be Widths<...>; the arguments are "
+                "Widths, Optimizer, Backend, Communicator, in this order");
+  static_assert(second,
+                "LayoutCollection: behind the widths comes the optimizer, or TrainingGroups<...>; "
+                "the arguments are Widths, Optimizer, Backend, Communicator, in this order");
+  static_assert(third,
+                "LayoutCollection: behind the optimizer comes the backend; the arguments are "
+                "Widths, Optimizer, Backend, Communicator, in this order");
+  static_assert(fourth,
+                "LayoutCollection: behind the backend comes the communicator; the arguments are "
+                "Widths, Optimizer, Backend, Communicator, in this order");
+};
+}  // namespace detail
+
+template <class WidthList, class O, class Backend, class Comm, class... Policies>
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
 class LayoutCollection;
 
 namespace detail {
@@ -146,11 +176,6 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
 
 template <class T>
 inline constexpr bool is_plan = requires { T::widths.size(); };
-template <class T>
-inline constexpr bool is_training = is_training_group<T> || Optimizer<T>;
-template <class T>
-inline constexpr bool is_communicator = HasRank<T> && HasSize<T>;
-
 /// An optimizer or a backend that is none is explained, one error for each member that is missing,
 /// before anything is made of it; Sgd takes the place of the optimizer, so that the compiler has
 /// nothing to add.

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-#include <tessera/core/error.hpp>
-#include <tessera/core/jagged.hpp>
-#include <tessera/laws/sharding_policy_laws.hpp>
+#include <tessera/collection.hpp>
+#include <tessera/laws.hpp>
+#include <tessera/plan.hpp>
 
 #include <cstdint>
 #include <cstdio>

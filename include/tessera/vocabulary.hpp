@@ -1,0 +1,8 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Raw keys to rows, while training sees them.
+#include <tessera/vocabulary/block.hpp>
+#include <tessera/vocabulary/layout.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Plain English in README.md and docs/: what a script can see of it.
+
+    prose.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
+
+One sentence a source line, so that a change shows in a diff; table cells of at most 100 characters; headings in place of paragraphs that
+begin in bold; and none of WORDS. Pages of NOT_YET were written before; one that holds leaves the list. README.md is short. Links from any
+page lead to files and headings that are there, and README.md and docs/README.md lead to every page.
+"""
+import pathlib
+import re
+import sys
+
+MOST_LINES, MOST_COLUMNS = 110, 160  # of README.md
+MOST_OF_A_CELL = 100
+WORDS = [  # what must not be there, and what to write
+    (re.compile(r"\bnobody\b", re.I), "'nobody': say who, or what does not happen"),
+    (re.compile(r"\bwhoever\b", re.I), "'whoever': 'if you', or what does it"),
+    (re.compile(r"\bstands?\b", re.I), "'stands': 'is'"),
+    (re.compile(r"\blies?\b", re.I), "'lies': 'is'"),
+    (re.compile(r"\bas (?:it is|they are)\b(?! \w+(?:ed|en)\b)", re.I), "'as it is': 'unchanged', or nothing"),
+    (re.compile(r"\bof (?:one's|a user's) own\b", re.I), "'of one's own': 'your own'"),
+    (re.compile(r"(?:^|[.:;] )Where\b(?![^.]*\?)|\b(?:only|except|but|and|or) where\b|\bwhere (?:there|no)\b"), "'where' of a condition: 'if'"),
+]
+NOT_YET = {
+    "docs/architecture.md", "docs/benchmarks.md", "docs/cost_model.md", "docs/decisions.md", "docs/gpu/README.md", "docs/performance.md",
+}
+FENCE = re.compile(r"^\s*```")
+ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) +")
+ENDS = re.compile(r"[.!?:;][\"')\]*_]*$")
+NEXT = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bvs)[.!?][\"')\]]* +(?=[A-Z\"(\[`*])")
+
+
+def plain(text):
+    """The text without what code says and where links lead; lengths are those that a reader sees."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"`[^`]*`", lambda code: "`" + "c" * (len(code[0]) - 2) + "`", text)
+
+
+def faults_of(text):
+    """(line, fault) of one page."""
+    fenced, before = False, None  # before: the line above, if it is of the same paragraph
+    for number, line in enumerate(text.splitlines(), 1):
+        if FENCE.match(line):
+            fenced, before = not fenced, None
+            continue
+        if fenced or line.startswith("    ") and before is None or line.startswith("<!--"):
+            continue
+        seen = plain(line)
+        for word, instead in WORDS:
+            if word.search(seen):
+                yield number, instead
+        if line.startswith("|"):
+            before = None
+            for cell in re.split(r"(?<!\\)\|", seen)[1:-1]:
+                if len(cell.strip()) > MOST_OF_A_CELL:
+                    yield number, f"a cell of {len(cell.strip())} characters, at most {MOST_OF_A_CELL}: '{cell.strip()[:40]}...'"
+            continue
+        if not line.strip() or line.startswith("#"):
+            before = None
+            continue
+        if line.startswith("**"):
+            yield number, "a paragraph that begins in bold: make it a heading"
+        if before is not None and not ITEM.match(line) and not ENDS.search(plain(before).rstrip()):
+            yield number - 1, "the sentence goes on in the next line: one sentence a line"
+        if NEXT.search(ITEM.sub("", seen)):
+            yield number, "two sentences: one a line"
+        before = line
+
+
+def anchors_of(text):
+    """What links may name of a page: its headings, as GitHub makes anchors of them."""
+    found = set()
+    for heading in re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M):
+        anchor = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
+        found.add(anchor if anchor not in found else f"{anchor}-1")
+    return found
+
+
+def broken_links(root, pages):
+    """pages: {path: text}. Yields links that lead nowhere, and pages to which none leads."""
+    reached = set()
+    for path, text in pages.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+                if re.match(r"\w+:", link):
+                    continue
+                to, _, anchor = link.partition("#")
+                target = (path.parent / to).resolve() if to else path
+                where = f"{path.relative_to(root).as_posix()}:{number}"
+                if not target.exists():
+                    yield f"{where}: the link '{link}' leads to no file"
+                elif anchor and target.suffix == ".md" and anchor not in anchors_of(target.read_text()):
+                    yield f"{where}: the link '{link}' leads to no heading"
+                if path in (root / "README.md", root / "docs/README.md"):
+                    reached.add(target)
+    for path in pages:
+        if path.name != "README.md" and path not in reached:
+            yield f"{path.relative_to(root).as_posix()}:1: neither README.md nor docs/README.md leads here"
+
+
+def all_faults(root):
+    root = root.resolve()
+    pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.exists()]
+    yield from broken_links(root, {path: path.read_text() for path in pages})
+    for path in pages:
+        name = path.relative_to(root).as_posix()
+        text = path.read_text()
+        faults = list(faults_of(text))
+        if name == "docs/api.md":  # the headers' comments
+            continue
+        if name in NOT_YET:
+            if not faults:
+                yield f"{name}:1: holds: take it out of NOT_YET of tests/house/prose.py"
+            continue
+        if name == "README.md":
+            lines = text.splitlines()
+            if len(lines) > MOST_LINES:
+                faults.append((len(lines), f"{len(lines)} lines, at most {MOST_LINES}: move it to a page"))
+            faults += [(n, f"{len(l)} characters, at most {MOST_COLUMNS}") for n, l in enumerate(lines, 1) if len(l) > MOST_COLUMNS]
+        for number, fault in faults:
+            yield f"{name}:{number}: {fault}"
+
+
+def main():
+    faults = list(all_faults(pathlib.Path(sys.argv[1])))
+    print("\n".join(faults) if faults else "no fault")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
