@@ -151,6 +151,38 @@ class PartPlacement {
     choice_[t] = -1;
   }
 
+  /// Calls `on_rank` with the rank and the cost of each part of an option, and `everywhere` with
+  /// what all ranks have.
+  template <class OnRank, class Everywhere>
+  constexpr void visit(const CutOption& o, const std::vector<int>& places, OnRank on_rank,
+                       Everywhere everywhere) const {
+    if (!o.pieces.empty()) {
+      PlaceNumbers numbers;
+      for (const PartCost& piece : o.pieces) {
+        const int number = numbers.next(piece.place);
+        if (piece.place.kind == Place::Kind::every)
+          everywhere(piece);
+        else
+          on_rank(number < 0 ? piece.place.index
+                  : piece.place.kind == Place::Kind::any
+                      ? places[number]
+                      : places[number] * topology_.node_size() + piece.place.index,
+                  piece);
+      }
+      return;
+    }
+    const PartCost part = o.part();
+    if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
+      everywhere(part);
+    } else if (o.cut == Cut::grid) {
+      const int size = topology_.node_size();
+      for (const int node : places)
+        for (int m = 0; m < size; ++m) on_rank(node * size + m, part);
+    } else {
+      for (const int rank : places) on_rank(rank, part);
+    }
+  }
+
   /// What ranks carry: the most of each stage and memory, and how evenly.
   struct Peaks {
     StageLoad load{};
@@ -337,38 +369,6 @@ class PartPlacement {
     visit(
         o, places_[t], [&](int rank, const PartCost& part) { hold(rank, part, times); },
         [&](const PartCost& part) { base_bytes_.add(part, times); });
-  }
-
-  /// Calls `on_rank` with the rank and the cost of each part of an option, and `everywhere` with
-  /// what all ranks have.
-  template <class OnRank, class Everywhere>
-  constexpr void visit(const CutOption& o, const std::vector<int>& places, OnRank on_rank,
-                       Everywhere everywhere) const {
-    if (!o.pieces.empty()) {
-      PlaceNumbers numbers;
-      for (const PartCost& piece : o.pieces) {
-        const int number = numbers.next(piece.place);
-        if (piece.place.kind == Place::Kind::every)
-          everywhere(piece);
-        else
-          on_rank(number < 0 ? piece.place.index
-                  : piece.place.kind == Place::Kind::any
-                      ? places[number]
-                      : places[number] * topology_.node_size() + piece.place.index,
-                  piece);
-      }
-      return;
-    }
-    const PartCost part = o.part();
-    if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
-      everywhere(part);
-    } else if (o.cut == Cut::grid) {
-      const int size = topology_.node_size();
-      for (const int node : places)
-        for (int m = 0; m < size; ++m) on_rank(node * size + m, part);
-    } else {
-      for (const int rank : places) on_rank(rank, part);
-    }
   }
 
   constexpr void hold(int rank, const PartCost& part, int times) {
