@@ -163,13 +163,19 @@ struct RandomCase {
 };
 
 TEST_CASE("no restriction, pin or memory makes a plan better than the free one") {
-  // TESSERA_PLANNER_MODELS=500: as many models, large ones and many ranks, too
+  // TESSERA_PLANNER_MODELS=500 build/release/bin/test_sharding_planner -tc="no restriction*": as
+  // many models, large ones and many ranks, too; more than half an hour where that is optimized
   const char* given = std::getenv("TESSERA_PLANNER_MODELS");
   const unsigned models = given == nullptr ? 6 : static_cast<unsigned>(std::stoul(given));
+  std::vector<unsigned> seeds(models);
+  std::iota(seeds.begin(), seeds.end(), 0u);
+  // of the large ones two that were hard: fixed costs that three tables share, few large parts
+  if (given == nullptr) seeds.insert(seeds.end(), {7, 90});
   int compared = 0, better = 0;
   double most = 0;
-  for (unsigned seed = 0; seed < models; ++seed) {
-    RandomCase c(seed, given == nullptr ? 14 : 80, given == nullptr ? 8 : 1024);
+  for (const unsigned seed : seeds) {
+    const bool large = given != nullptr || seed >= models;
+    RandomCase c(seed, large ? 80 : 14, large ? 1024 : 8);
     PlanConstraints free{.memory_balance = 0};
     const double seconds = c.plan(free);
     const auto check = [&](const std::string& what, double other, double best) {
@@ -241,11 +247,11 @@ double shortest(const Layout& uncut, const CostModel& model) {
 }
 
 TEST_CASE("plans of small models are within a hundredth of the best of all plans") {
-  for (unsigned seed = 0; seed < 9; ++seed) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
     const int ranks = seed % 3 == 2 ? 3 : 2;
     RandomCase c(seed, 6, 2);
-    const RandomModel model(seed, ranks == 3 ? 3 : 4 + seed % 2);
+    const RandomModel model(seed, ranks == 3 ? 4 : 5 + seed % 2);
     c.cluster = seed % 2 == 0 ? dgx_a100(ranks) : cpu_host(ranks, seed % 4 == 1 ? 0 : 2);
     const Layout uncut = uncut_layout(c.cluster.topology(), model.tables, model.features);
     const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, c.cluster, c.workload);

@@ -33,7 +33,7 @@ struct PlanConstraints {
   double memory_balance = 1;
   /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
   double memory_share = 0;
-  std::int64_t effort = 60'000'000;  ///< places tried before the search ends
+  std::int64_t effort = 240'000'000;  ///< places tried before the search ends
 
   /// The last pin of a table; null where there is none.
   constexpr const TablePin* pin_of(std::string_view table) const {

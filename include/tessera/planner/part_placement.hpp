@@ -103,6 +103,10 @@ class PartPlacement {
   constexpr const std::vector<int>& choice() const { return choice_; }
   /// The ranks, or nodes, of a table's parts.
   constexpr const std::vector<int>& places(std::size_t table) const { return places_[table]; }
+  /// What the first option to pay a fee adds to the step.
+  constexpr double price(const Fee& fee) const {
+    return fee.width == 0 ? copies_fee_ : 2 * launch_;
+  }
   constexpr bool in_use(const Fee& fee) const { return users_of(fee) > 0; }
   /// Counts a fee as paid, `times` 1, whatever uses it; -1 ends that.
   constexpr void pay(const Fee& fee, int times) { users(fee) += times; }
@@ -133,7 +137,7 @@ class PartPlacement {
   }
 
   constexpr void put(int t, int option) {
-    choose_places(t, options_[option], places_[t]);
+    choose_places(t, options_[option], most_load(), places_[t]);
     choice_[t] = option;
     apply(t, 1);
   }
@@ -147,34 +151,106 @@ class PartPlacement {
     choice_[t] = -1;
   }
 
-  constexpr Value value() const {
-    StageLoad most = loads_.front();
-    TierBytes most_bytes;
-    double spread = 0;
-    for (std::size_t r = 0; r < loads_.size(); ++r) {
-      most.raise(loads_[r]);
-      most_bytes.raise(bytes_[r]);
-      const double seconds = seconds_[r] * second_unit_,
-                   bytes = static_cast<double>(bytes_[r].device) * byte_unit_;
-      spread += seconds * seconds + bytes * bytes;
+  /// Calls `on_rank` with the rank and the cost of each part of an option, and `everywhere` with
+  /// what all ranks have.
+  template <class OnRank, class Everywhere>
+  constexpr void visit(const CutOption& o, const std::vector<int>& places, OnRank on_rank,
+                       Everywhere everywhere) const {
+    if (!o.pieces.empty()) {
+      PlaceNumbers numbers;
+      for (const PartCost& piece : o.pieces) {
+        const int number = numbers.next(piece.place);
+        if (piece.place.kind == Place::Kind::every)
+          everywhere(piece);
+        else
+          on_rank(number < 0 ? piece.place.index
+                  : piece.place.kind == Place::Kind::any
+                      ? places[number]
+                      : places[number] * topology_.node_size() + piece.place.index,
+                  piece);
+      }
+      return;
     }
-    StageLoad all = base_;
-    const double calls = launch_ * static_cast<double>(std::count_if(
-                                       widths_.begin(), widths_.end(),
-                                       [](const auto& width) { return width.second > 0; }));
-    all.lookup += calls;
-    all.update += calls + (copies_ > 0 ? copies_fee_ : 0);
-    if (cores_ == 0)
-      most.add(all);
-    else
-      most = on_shared_cores(all);
-    const double time =
-        most.total() + rest_ - (overlap_route_ ? std::min(most.route, dense_) : 0.0);
-    most_bytes.add(base_bytes_);
-    const double full = most_bytes.share_of(limits_.room);
-    return {time * memory_price(static_cast<double>(most_bytes.device)) *
-                (1 + overflow * std::max(0.0, full - 1)),
-            spread, full <= 1};
+    const PartCost part = o.part();
+    if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
+      everywhere(part);
+    } else if (o.cut == Cut::grid) {
+      const int size = topology_.node_size();
+      for (const int node : places)
+        for (int m = 0; m < size; ++m) on_rank(node * size + m, part);
+    } else {
+      for (const int rank : places) on_rank(rank, part);
+    }
+  }
+
+  /// What ranks carry: the most of each stage and memory, and how evenly.
+  struct Peaks {
+    StageLoad load{};
+    TierBytes bytes{};
+    double spread = 0;
+    int least_spared = 0;  ///< ranks that have the most of `assemble`, whose parts are less than 0
+  };
+  constexpr Peaks peaks() const {
+    Peaks p{.load = loads_.front()};
+    for (std::size_t r = 0; r < loads_.size(); ++r) {
+      p.least_spared = loads_[r].assemble > p.load.assemble
+                           ? 1
+                           : p.least_spared + (loads_[r].assemble == p.load.assemble ? 1 : 0);
+      p.load.raise(loads_[r]);
+      p.bytes.raise(bytes_[r]);
+      p.spread += spread_of(seconds_[r], bytes_[r].device);
+    }
+    return p;
+  }
+  /// Moves part `k` of a table, of an option of equal parts, to another rank.
+  constexpr void move(std::size_t t, std::size_t k, int rank) {
+    const PartCost part = options_[choice_[t]].part();
+    int& place = places_[t][k];
+    hold(place, part, -1);
+    hold(rank, part, 1);
+    place = rank;
+  }
+  constexpr bool movable(std::size_t t) const {
+    const CutOption& o = options_[choice_[t]];
+    return o.pieces.empty() && o.rank < 0 &&
+           (o.cut == Cut::table_wise || o.cut == Cut::column_wise);
+  }
+  constexpr Value value() const { return value_of(peaks(), base_, base_bytes_, nullptr); }
+
+  /// The value with a table's option in the plan, which has not the table, and the option's places;
+  /// `rest`: peaks() of the plan.
+  constexpr Value value_with(int t, int option, const Peaks& rest, std::vector<int>& places) {
+    const CutOption& o = options_[option];
+    choose_places(t, o, rest.load, places);
+    const bool once = o.cut != Cut::own &&  // at most one part on a rank
+                      o.parts <= (o.cut == Cut::grid ? topology_.nodes() : ranks_);
+    if (cores_ == 0 && once) {
+      Peaks p = rest;
+      TierBytes base_bytes = base_bytes_;
+      visit(
+          o, places,
+          [&](int rank, const PartCost& part) {
+            StageLoad load = loads_[rank];
+            p.least_spared -= part.load.assemble < 0 && load.assemble == rest.load.assemble ? 1 : 0;
+            load.add(part.load);
+            p.load.raise(load);
+            TierBytes bytes = bytes_[rank];
+            bytes.add(part);
+            p.bytes.raise(bytes);
+            p.spread += spread_of(seconds_[rank] + part.seconds, bytes.device) -
+                        spread_of(seconds_[rank], bytes_[rank].device);
+          },
+          [&](const PartCost& part) { base_bytes.add(part); });
+      StageLoad base = base_;
+      base.add(o.base);
+      if (p.least_spared > 0) return value_of(p, base, base_bytes, &o);
+    }
+    choice_[t] = option;
+    places_[t] = places;
+    apply(t, 1);
+    const Value value = this->value();
+    take(t);
+    return value;
   }
 
   /// A factor of the step. Bytes beyond an even share cost what they take of a rank's memory; without
@@ -210,6 +286,39 @@ class PartPlacement {
   }
 
  private:
+  constexpr double spread_of(double seconds, std::int64_t bytes) const {
+    const double time = seconds * second_unit_, memory = static_cast<double>(bytes) * byte_unit_;
+    return time * time + memory * memory;
+  }
+
+  /// `base`, `base_bytes`: of every rank. `more`: an option that pays fees besides.
+  constexpr Value value_of(const Peaks& p, const StageLoad& base, const TierBytes& base_bytes,
+                           const CutOption* more) const {
+    int widths = 0;
+    bool copies = copies_ > 0;
+    for (const auto& [width, users] : widths_) widths += users > 0 ? 1 : 0;
+    if (more != nullptr)
+      for (const Fee& fee : more->fees) {
+        copies |= fee.width == 0;
+        widths += fee.width != 0 && !in_use(fee) ? 1 : 0;
+      }
+    StageLoad most = p.load, all = base;
+    all.lookup += launch_ * widths;
+    all.update += launch_ * widths + (copies ? copies_fee_ : 0);
+    if (cores_ == 0)
+      most.add(all);
+    else
+      most = on_shared_cores(all);
+    const double time =
+        most.total() + rest_ - (overlap_route_ ? std::min(most.route, dense_) : 0.0);
+    TierBytes most_bytes = p.bytes;
+    most_bytes.add(base_bytes);
+    const double full = most_bytes.share_of(limits_.room);
+    return {time * memory_price(static_cast<double>(most_bytes.device)) *
+                (1 + overflow * std::max(0.0, full - 1)),
+            p.spread, full <= 1};
+  }
+
   constexpr void clear() {
     loads_.assign(static_cast<std::size_t>(ranks_), {});
     seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
@@ -257,30 +366,9 @@ class PartPlacement {
     const CutOption& o = options_[choice_[t]];
     base_.add(o.base, times);
     for (const Fee& fee : o.fees) users(fee) += times;
-    const std::vector<int>& places = places_[t];
-    if (!o.pieces.empty()) {
-      PlaceNumbers numbers;
-      for (const PartCost& piece : o.pieces) {
-        const int number = numbers.next(piece.place);
-        if (piece.place.kind == Place::Kind::every)
-          base_bytes_.add(piece, times);
-        else
-          hold(number < 0 ? piece.place.index
-               : piece.place.kind == Place::Kind::any
-                   ? places[number]
-                   : places[number] * topology_.node_size() + piece.place.index,
-               piece, times);
-      }
-    } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
-      base_bytes_.add(o.part(), times);
-    } else if (o.cut == Cut::grid) {
-      const int size = topology_.node_size();
-      for (const int node : places)
-        for (int m = 0; m < size; ++m) hold(node * size + m, o.part(), times);
-    } else {
-      const PartCost part = o.part();
-      for (const int rank : places) hold(rank, part, times);
-    }
+    visit(
+        o, places_[t], [&](int rank, const PartCost& part) { hold(rank, part, times); },
+        [&](const PartCost& part) { base_bytes_.add(part, times); });
   }
 
   constexpr void hold(int rank, const PartCost& part, int times) {
@@ -313,13 +401,13 @@ class PartPlacement {
            byte_weight_ * static_cast<double>(device) * byte_unit_;
   }
 
-  constexpr void choose_places(int t, const CutOption& o, std::vector<int>& places) {
+  constexpr void choose_places(int t, const CutOption& o, const StageLoad& most,
+                               std::vector<int>& places) {
     places.clear();
-    if (!o.pieces.empty()) return choose_for_pieces(t, o.pieces, places);
+    if (!o.pieces.empty()) return choose_for_pieces(t, o.pieces, most, places);
     if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return;
     if (o.rank >= 0) return places.push_back(o.rank);
     const PartCost part = o.part();
-    const StageLoad most = most_load();
     if (o.cut == Cut::grid) return choose_nodes(o, part, most, places);
     if (o.parts == 1) {
       int best = 0;
@@ -356,11 +444,10 @@ class PartPlacement {
 
   /// Rectangles that differ, whose policy leaves ranks or nodes open.
   constexpr void choose_for_pieces(int t, const std::vector<PartCost>& pieces,
-                                   std::vector<int>& places) {
+                                   const StageLoad& most, std::vector<int>& places) {
     PlaceNumbers numbers;
     const int size = topology_.node_size();
     std::fill(taken_by_.begin(), taken_by_.end(), -1);
-    StageLoad most = most_load();
     const auto note = [&](int rank) { taken_by_[rank] = t; };
     for (const PartCost& piece : pieces)
       if (piece.place.kind == Place::Kind::rank) note(piece.place.index);

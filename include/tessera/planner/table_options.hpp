@@ -38,18 +38,34 @@ class TableOptions {
   constexpr std::size_t count(std::size_t t) const { return end(t) - begin(t); }
   constexpr bool has(Tier tier) const { return memory_of(model_.cluster(), tier) > 0; }
 
-  /// Forbids a kind of cut, or what pays a fee, until all are allowed.
-  constexpr void ban(Cut cut) { cut_ = static_cast<int>(cut); }
-  constexpr void ban(const Fee& fee) { fee_ = fee, fee_is_banned_ = true; }
-  constexpr void allow_cuts() { cut_ = -1; }
-  constexpr void allow_fees() { fee_is_banned_ = false; }
+  /// Forbids a kind of cut, until all are allowed.
+  constexpr void ban(Cut cut) { cut_ = static_cast<int>(cut), allow(); }
+  constexpr void allow_cuts() { cut_ = -1, allow(); }
+  /// Forbids what pays any of these fees, or those for which `is_banned(option)` holds, besides the
+  /// kind of cut; until allow().
+  constexpr void ban(const std::vector<Fee>& fees) {
+    if (fees.empty()) return allow();
+    ban_if([&](const CutOption& o) { return pays(o, fees); });
+  }
+  template <class IsBanned>
+  constexpr void ban_if(const IsBanned& is_banned) {
+    banned_.clear();
+    for (const CutOption& o : all_)
+      banned_.push_back(static_cast<int>(o.cut) == cut_ || is_banned(o) ? 1 : 0);
+    for (std::size_t t = 0; t < tables(); ++t) {
+      const auto first = banned_.begin() + static_cast<std::ptrdiff_t>(begin(t)),
+                 last = banned_.begin() + static_cast<std::ptrdiff_t>(end(t));
+      if (std::find(first, last, 0) == last) std::fill(first, last, char{0});
+    }
+  }
+  constexpr void allow() {
+    banned_.clear();
+    if (cut_ >= 0) ban_if([](const CutOption&) { return false; });
+  }
   /// Whether an option of a table may not be taken now. A table's options are allowed where all
   /// would be forbidden.
-  constexpr bool banned(std::size_t option, std::size_t table) const {
-    if ((cut_ < 0 && !fee_is_banned_) || !is_banned(all_[option])) return false;
-    for (std::size_t o = begin(table); o < end(table); ++o)
-      if (!is_banned(all_[o])) return true;
-    return false;
+  constexpr bool banned(std::size_t option) const {
+    return !banned_.empty() && banned_[option] != 0;
   }
 
   /// Seconds of a mean rank with every table's cheapest option.
@@ -70,7 +86,7 @@ class TableOptions {
       double least = 1e300;
       int best = 0;
       for (std::size_t o = begin(t); o < end(t); ++o) {
-        if (banned(o, t)) continue;
+        if (banned(o)) continue;
         const double excess =
             std::max(all_[o].seconds / seconds, all_[o].part().device_bytes() / bytes);
         const double score = excess <= 1 ? all_[o].total : 1e100 * excess;
@@ -93,7 +109,7 @@ class TableOptions {
       int best = -1;
       double least = 1e300;
       for (std::size_t o = begin(t); o < end(t); ++o) {
-        if (all_[o].tier != tier || banned(o, t) ||
+        if (all_[o].tier != tier || banned(o) ||
             (tier == Tier::host && all_[o].cache_rows != 0 && !caches))
           continue;
         const double excess =
@@ -153,6 +169,52 @@ class TableOptions {
     return groups;
   }
 
+  /// Sets of fees to do without, the best first: one after the other is given up, the one whose
+  /// end costs the mean rank least, where no part takes longer than `limit` if it can. `price`: what
+  /// a fee costs once.
+  template <class Price>
+  constexpr std::vector<std::vector<Fee>> fees_to_spare(double limit, const Price& price) const {
+    const std::vector<Fee> all = fees();
+    std::vector<std::pair<double, std::vector<Fee>>> found;
+    std::vector<Fee> spared, paid;
+    const auto seconds = [&](const std::vector<Fee>& without) {
+      double sum = 0;
+      paid.clear();
+      for (std::size_t t = 0; t < tables(); ++t) {
+        double least = 1e300;
+        std::size_t best = begin(t);
+        for (std::size_t o = begin(t); o < end(t); ++o) {
+          const double cost = all_[o].total / ranks_ + 1e3 * std::max(0.0, all_[o].seconds - limit);
+          if (cost < least && !pays(all_[o], without)) best = o, least = cost;
+        }
+        sum += least;
+        for (const Fee& fee : all_[best].fees)
+          if (std::find(paid.begin(), paid.end(), fee) == paid.end()) paid.push_back(fee);
+      }
+      for (const Fee& fee : paid) sum += price(fee);
+      return sum;
+    };
+    for (double before = 0;;) {
+      double least = 1e300;
+      Fee best;
+      for (const Fee& fee : all) {
+        if (std::find(spared.begin(), spared.end(), fee) != spared.end()) continue;
+        spared.push_back(fee);
+        if (const double s = seconds(spared); s < least) least = s, best = fee;
+        spared.pop_back();
+      }
+      if (least > 1e100) break;
+      spared.push_back(best);
+      if (least == before) found.pop_back();
+      found.push_back({before = least, spared});
+    }
+    std::stable_sort(found.begin(), found.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<std::vector<Fee>> sets;
+    for (auto& [cost, set] : found) sets.push_back(std::move(set));
+    return sets;
+  }
+
   /// Of all options, each once.
   constexpr std::vector<Fee> fees() const {
     std::vector<Fee> found;
@@ -163,19 +225,18 @@ class TableOptions {
   }
 
  private:
-  constexpr bool is_banned(const CutOption& o) const {
-    return static_cast<int>(o.cut) == cut_ ||
-           (fee_is_banned_ && std::find(o.fees.begin(), o.fees.end(), fee_) != o.fees.end());
+  constexpr bool pays(const CutOption& o, const std::vector<Fee>& fees) const {
+    return std::any_of(o.fees.begin(), o.fees.end(), [&](const Fee& fee) {
+      return std::find(fees.begin(), fees.end(), fee) != fees.end();
+    });
   }
-
   const Layout& layout_;
   const CostModel& model_;
   int ranks_;
   std::vector<CutOption> all_;
   std::vector<std::size_t> first_;  // by table
   int cut_ = -1;
-  bool fee_is_banned_ = false;
-  Fee fee_{};
+  std::vector<char> banned_;  // by option; empty: none
 };
 
 }}}  // namespace tessera::v0::detail
