@@ -225,6 +225,23 @@ def unlisted_kernels(headers):
                 yield f"include/{list_name}:1: lacks {name}, which has kernels"
 
 
+HEAVY = re.compile(r"^#include <(filesystem|regex|iostream|fstream|sstream|iomanip)>", re.M)
+
+
+def heavy_in_umbrella(headers, includes):
+    """headers: {path below include: text}; includes: {path below include/tessera: what it includes there}. Yields headers that make each
+    user of the umbrella read a part of the standard library that costs much and that few need."""
+    seen, open_ = set(), ["tessera.hpp"]
+    while open_:
+        name = open_.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        open_.extend(includes.get(name, ()))
+        if found := HEAVY.search(headers.get("tessera/" + name, "")):
+            yield f"include/tessera/{name}: tessera.hpp includes it, and so must not get <{found[1]}>"
+
+
 def cycle_in(graph):
     """One cycle of a graph {node: successors} as a list, or None."""
     state, stack = {}, []
@@ -293,6 +310,7 @@ def faults_of(root):
     yield from misplaced_kernels(headers)
     yield from unlisted_kernels(headers)
     yield from rooms_behind_doors(for_users, headers)
+    yield from heavy_in_umbrella(headers, includes)
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -41,6 +41,7 @@ PLANTED = [
     ("include/tessera/sharding/rows.hpp", "#include <tessera/comm/self.hpp>\n", "sharding must not include comm/self.hpp"),
     ("include/tessera/collection/all.hpp", "#include <tessera/host/sum.hpp>\n", "collection must not include host/sum.hpp"),
     ("include/tessera/op/sum.hpp", "#include <tessera/host/sum.hpp>\n", "op must not include host/sum.hpp"),
+    ("include/tessera/tables/table.hpp", "#include <sstream>\n", "must not get <sstream>"),
     ("include/tessera/tables/table.hpp", "#include <tessera/tessera.hpp>\n", "tables must not include tessera.hpp"),
     ("include/tessera/host/sum.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),
     ("include/tessera/tessera.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <new>
 #include <string>
@@ -27,6 +26,17 @@
 #include <utility>
 
 namespace tessera { inline namespace v0 { namespace detail {
+
+/// Makes a folder, and those that it is in, unless they are there. Returns errno, or 0.
+inline int make_folders(const std::string& folder) {
+  for (std::size_t end = 0; end != std::string::npos;) {
+    end = folder.find('/', end + 1);
+    if (::mkdir(folder.substr(0, end).c_str(), 0777) != 0 && errno != EEXIST) return errno;
+  }
+  struct stat found{};
+  if (::stat(folder.c_str(), &found) != 0) return errno;
+  return S_ISDIR(found.st_mode) ? 0 : ENOTDIR;
+}
 
 /// A DirectFile as it was at some moment, as memory.
 class FileClone {
@@ -62,8 +72,8 @@ class DirectFile {
 
   /// Throws DataError, naming the file, if it cannot be created, is another process's, or finds no
   /// room.
-  DirectFile(const std::filesystem::path& path, std::size_t bytes)
-      : name_(path.string()), bytes_((bytes + block - 1) / block * block) {
+  DirectFile(const std::string& path, std::size_t bytes)
+      : name_(path), bytes_((bytes + block - 1) / block * block) {
     take();
     try {
       owned_ = true;
@@ -118,7 +128,7 @@ class DirectFile {
   /// it, and it needs room on the disk only for what they do change. Null where the file system
   /// cannot do that (XFS and Btrfs can).
   std::shared_ptr<const FileClone> clone() {
-    const std::filesystem::path folder = std::filesystem::path(name_).parent_path();
+    const std::string folder = name_.substr(0, name_.rfind('/') + 1);
     // has no name, and so is gone with its last use, whatever ends the process
     const int copy =
         ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -25,36 +25,6 @@
 
 namespace tessera { inline namespace v0 {
 
-namespace detail {
-
-/// The safetensors type of a C++ element type: float F32, Half F16, BFloat16 BF16, double F64,
-/// int64 I64, int32 I32, uint8 U8, bool BOOL.
-template <class T>
-constexpr TensorType tensor_type_of() {
-  if constexpr (std::is_same_v<T, float>) {
-    return TensorType::f32;
-  } else if constexpr (std::is_same_v<T, Half>) {
-    return TensorType::f16;
-  } else if constexpr (std::is_same_v<T, BFloat16>) {
-    return TensorType::bf16;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return TensorType::f64;
-  } else if constexpr (std::is_same_v<T, std::int64_t>) {
-    return TensorType::i64;
-  } else if constexpr (std::is_same_v<T, std::int32_t>) {
-    return TensorType::i32;
-  } else if constexpr (std::is_same_v<T, std::uint8_t>) {
-    return TensorType::u8;
-  } else {
-    static_assert(std::is_same_v<T, bool>,
-                  "safetensors: the element type must be float, Half, BFloat16, double, int64, "
-                  "int32, uint8 or bool");
-    return TensorType::boolean;
-  }
-}
-
-}  // namespace detail
-
 /// Reads a safetensors file: the header at once, tensors on demand from a memory map.
 /// The header is checked wholly on opening: every fault is a DataError that names the file, the
 /// tensor and the offset. Layout: github.com/huggingface/safetensors (8-byte little-endian header

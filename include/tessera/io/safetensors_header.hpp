@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/io/json_reader.hpp>
+#include <tessera/io/tensor_type.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,50 +22,6 @@
 #include <vector>
 
 namespace tessera { inline namespace v0 {
-
-/// Element types of safetensors files that are read and written.
-enum class TensorType : std::uint8_t { f32, f16, bf16, f64, i64, i32, u8, boolean };
-
-namespace detail {
-
-struct TensorTypeFacts {
-  std::string_view name;
-  std::uint64_t size;
-};
-inline constexpr std::array<TensorTypeFacts, 8> kTensorTypes = {{{"F32", 4},
-                                                                 {"F16", 2},
-                                                                 {"BF16", 2},
-                                                                 {"F64", 8},
-                                                                 {"I64", 8},
-                                                                 {"I32", 4},
-                                                                 {"U8", 1},
-                                                                 {"BOOL", 1}}};
-
-}  // namespace detail
-
-/// The name that safetensors gives to a type: "F32", "BF16", ...
-constexpr std::string_view tensor_type_name(TensorType type) {
-  return detail::kTensorTypes[static_cast<std::size_t>(type)].name;
-}
-namespace detail {
-
-/// Bytes per element.
-constexpr std::uint64_t tensor_type_size(TensorType type) {
-  return detail::kTensorTypes[static_cast<std::size_t>(type)].size;
-}
-
-/// The type of a name; nothing if there is none.
-inline std::optional<TensorType> find_tensor_type(std::string_view name) {
-  const auto known = std::find_if(detail::kTensorTypes.begin(), detail::kTensorTypes.end(),
-                                  [&](const detail::TensorTypeFacts& t) { return t.name == name; });
-  if (known == detail::kTensorTypes.end()) return std::nullopt;
-  return static_cast<TensorType>(known - detail::kTensorTypes.begin());
-}
-
-}  // namespace detail
-
-static_assert(tensor_type_name(TensorType::boolean) == "BOOL" &&
-              detail::tensor_type_size(TensorType::f64) == 8);
 
 /// One tensor of a file: its bytes are [begin, end) of the data that follows the header.
 struct TensorInfo {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/direct_file.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
 #include <tessera/tables/row_files.hpp>
@@ -12,11 +13,10 @@
 #include <cctype>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
+#include <cstring>
 #include <map>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
@@ -61,11 +61,9 @@ inline std::string file_name_of(std::string_view name) {
 template <class FieldsOf>
 void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, const ArenaPlan& plan,
                int rank, const RecordFormat& format, const FieldsOf& fields_of) {
-  const std::filesystem::path folder = files.folder;
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  require<DataError>(!error, "cannot make the folder of table files '{}': {}", files.folder,
-                     error.message());
+  const int error = make_folders(files.folder);
+  require<DataError>(error == 0, "cannot make the folder of table files '{}': {}", files.folder,
+                     std::strerror(error));
   for (std::size_t i = 0; i < plan.segments.size(); ++i) {
     const Shard& shard = layout.shards[plan.shards[i]];
     const Rectangle& r = shard.rectangle;
@@ -82,7 +80,8 @@ void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, cons
     const std::string name =
         fmt::format("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
                     r.row_begin, r.row_end, r.column_begin, r.column_end);
-    to.add(folder / name, plan.segments[i].row_offset, plan.segments[i].rows, format, about);
+    to.add(files.folder + (files.folder.ends_with('/') ? "" : "/") + name,
+           plan.segments[i].row_offset, plan.segments[i].rows, format, about);
   }
 }
 

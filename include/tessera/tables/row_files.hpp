@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <span>
@@ -46,7 +45,7 @@ class RowFiles {
 
   /// Makes the file of a shard: rows from arena row `first` on. `metadata` says what they are.
   /// Throws DataError where there is no room on the disk.
-  void add(const std::filesystem::path& path, std::int64_t first, std::int64_t rows,
+  void add(const std::string& path, std::int64_t first, std::int64_t rows,
            const RecordFormat& format, const std::map<std::string, std::string>& metadata) {
     record_bytes_ = format.bytes;
     const std::uint64_t bytes = static_cast<std::uint64_t>(rows * format.bytes);

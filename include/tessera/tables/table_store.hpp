@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/io/safetensors.hpp>
+#include <tessera/io/tensor_type.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/op/initialize.hpp>
 #include <tessera/sharding/layout.hpp>
