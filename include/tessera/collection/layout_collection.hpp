@@ -117,7 +117,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// The same into the caller's memory: [batch, columns], any stride.
   template <IdType Id>
   Found<Id> forward(const KeyedJagged<Id>& ids, Output output) {
-    StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
+    StepState<Id>& step = step_of<Id>(own_steps_);
     route(step, ids);
     return forward_routed(step, output);
   }
@@ -128,7 +128,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   Found<Id> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
     requires(Store::keeps_rows)
   {
-    const detail::GivenForCall given(std::get<StepState<Id>>(own_steps_).vectors, vectors);
+    const detail::GivenForCall given(step_of<Id>(own_steps_).vectors, vectors);
     return forward(ids);
   }
 
@@ -140,7 +140,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   Found<Id> forward_model_parallel(const KeyedJagged<Id>& ids,
                                    std::span<const std::int64_t> sample_begin = {},
                                    SequenceOutputs vectors = {}) {
-    StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
+    StepState<Id>& step = step_of<Id>(own_steps_);
     const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
     return forward_routed(step,
@@ -208,7 +208,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
     const Output output = detail::make_matrix(backend_, evaluated_, ids.batch, columns());
-    StepState<Id>& step = std::get<StepState<Id>>(evaluation_steps_);
+    StepState<Id>& step = step_of<Id>(evaluation_steps_);
     evaluate(step, ids, output);
     return {output, &step};
   }
@@ -354,6 +354,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
  private:
+  template <IdType Id, class Steps>
+  static StepState<Id>& step_of(Steps& steps) {
+    auto& step = std::get<std::shared_ptr<StepState<Id>>>(steps);
+    if (step == nullptr) step = std::make_shared<StepState<Id>>();
+    return *step;
+  }
+
   template <IdType Id>
   void lookup(StepState<Id>& step, Output output, const Backend& backend) const {
     Calls<Id>::lookup(stages_, step, output, backend, Kernels::template look_up<Id, float>,
@@ -362,7 +369,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   Comm& communicator_;
   Stages stages_;
-  std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_, evaluation_steps_;
+  /// By type of ids; made when a batch has such ids.
+  using Steps = std::tuple<std::shared_ptr<StepState<std::int32_t>>,
+                           std::shared_ptr<StepState<std::int64_t>>>;
+  Steps own_steps_, evaluation_steps_;
   Buffer<output_type, Backend> output_, evaluated_;
 };
 

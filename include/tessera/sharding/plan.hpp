@@ -234,6 +234,12 @@ struct PlanArithmetic {
       return request.place.kind == Place::Kind::every;
     });
   }
+  static constexpr bool uses_tiers() {
+    const auto elsewhere = [](const TableSpec&, const ShardRequest& request) {
+      return request.tier != Tier::device;
+    };
+    return any_request(1, elsewhere) || any_request(2, elsewhere) || any_request(4, elsewhere);
+  }
   static constexpr bool exchanges() {
     return any_request(2, [](const TableSpec& table, const ShardRequest& request) {
       return request.place.kind != Place::Kind::every || request.rectangle.rows() != table.rows;
@@ -300,6 +306,8 @@ class Plan {
 
   /// Whether some rectangle has a copy on every rank.
   static constexpr bool replicates = Arithmetic::replicates();
+  /// Whether some rectangle is kept out of the device's memory (OnHost, OnFile).
+  static constexpr bool uses_tiers = Arithmetic::uses_tiers();
   /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
   static constexpr bool exchanges = Arithmetic::exchanges();
 

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <tessera/op/bags.hpp>
+#include <tessera/tables/any_row_cache.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
 #include <tessera/tables/rank_tables.hpp>
-#include <tessera/tables/row_cache.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <IdType Id, class Backend>
 class HeldRows {
  public:
-  using Cache = RowCache<Backend>;
+  using Cache = AnyRowCache<Backend>;
 
   /// Gives up what was held.
   void clear() {
@@ -64,7 +64,7 @@ class HeldRows {
 
   /// An update is about to change the rows.
   void mark_changed() const { pins_.mark_changed(); }
-  /// As RowCache::Pins.
+  /// As AnyRowCache::Pins.
   void release(bool forget) { pins_.release(forget); }
 
  private:
@@ -88,7 +88,7 @@ class HeldRows {
 
   std::vector<Part> parts_;
   std::vector<std::int64_t> rows_;
-  std::vector<RowDirectory::Slot> slots_;
+  std::vector<typename Cache::Slot> slots_;
   std::vector<Id> ids_;
   Buffer<Id, Backend> placed_;
   typename Cache::Pins pins_;
@@ -127,7 +127,7 @@ class ResidentRows {
     try {
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (tables.cache(a) != nullptr)
-          arenas_[a].hold(backend, tables.cache(a), RowCache<Backend>::For::batch);
+          arenas_[a].hold(backend, tables.cache(a), AnyRowCache<Backend>::For::batch);
     } catch (...) {
       release(false);
       throw;

@@ -205,7 +205,7 @@ class Updater {
   void hold(std::size_t a, const std::vector<op::Bags<std::int64_t>>& bags) {
     held_[a].clear();
     for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
-    held_[a].hold(backend_, tables_.cache(a), RowCache<Backend>::For::task);
+    held_[a].hold(backend_, tables_.cache(a), AnyRowCache<Backend>::For::task);
   }
   /// What is held, by where the arena's memory has it.
   Replicas placed(std::size_t a, Replicas groups) const {

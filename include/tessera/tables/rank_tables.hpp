@@ -4,11 +4,11 @@
 
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/sharding/layout.hpp>
+#include <tessera/tables/any_row_cache.hpp>
 #include <tessera/tables/arena.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/nearest_names.hpp>
 #include <tessera/tables/rank_layout.hpp>
-#include <tessera/tables/row_cache.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <class Backend>
 class RankTables {
  public:
-  using Cache = RowCache<Backend>;
+  using Cache = AnyRowCache<Backend>;
   RankTables(const RankTables&) = delete;
   RankTables& operator=(const RankTables&) = delete;
 
@@ -34,7 +34,7 @@ class RankTables {
   /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its
   /// cache.
   const std::vector<Arena<Backend>>& arenas() const { return arenas_; }
-  /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
+  /// The cache that an arena's rows are behind, or null. Its rows are found by AnyRowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
   CacheCounters cache_counters() const {
     CacheCounters sum;
@@ -99,7 +99,7 @@ class RankTables {
   /// lives.
   typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
     if (caches_[a] == nullptr) return {};
-    RowDirectory::Slot slot = RowDirectory::none;
+    typename Cache::Slot slot = Cache::none;
     auto pins = Cache::acquire(caches_[a], backend_, {&at, 1}, {&slot, 1}, Cache::For::task);
     at = slot;
     return pins;

@@ -6,6 +6,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/sharding/cluster.hpp>
+#include <tessera/tables/any_row_cache.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/cache_counters.hpp>
 #include <tessera/tables/row_directory.hpp>
@@ -24,6 +25,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,51 +37,17 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// Batches are asked for one at a time; a batch that is looked up and updated meanwhile is not
 /// disturbed. `Directory`: what says which rows are in which slots; tests plant faults in it.
 template <class Backend, class Directory = RowDirectory>
-class RowCache {
+class RowCache final : public AnyRowCache<Backend> {
+  using Base = AnyRowCache<Backend>;
+
  public:
   using Slot = RowDirectory::Slot;
+  using typename Base::For;
+  static_assert(std::is_same_v<Slot, typename Base::Slot> && RowDirectory::none == Base::none);
   /// Bytes for one slot besides its row.
   static constexpr std::int64_t slot_overhead =
       RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
   static_assert(slot_overhead == cache_slot_bytes, "plans count it");
-
-  /// Those rows of an arena that one batch, or one task, uses. They stay in their slots as long as
-  /// this lives.
-  class Pins {
-   public:
-    Pins() = default;
-    Pins(Pins&& other) noexcept : cache_(std::move(other.cache_)), slots_(std::move(other.slots_)) {
-      other.slots_.clear();
-    }
-    Pins& operator=(Pins&& other) noexcept {
-      release(false);
-      cache_ = std::move(other.cache_);
-      slots_ = std::move(other.slots_);
-      other.slots_.clear();
-      return *this;
-    }
-    ~Pins() { release(false); }
-
-    /// The rows are about to be changed in their slots.
-    void mark_changed() const {
-      if (!slots_.empty()) cache_->mark_changed(slots_);
-    }
-    /// The batch has no more use for them. `forget`: nor will one like it: see RowDirectory.
-    void release(bool forget) noexcept {
-      if (!slots_.empty()) cache_->unpin(slots_, forget);
-      slots_.clear();
-      cache_.reset();
-    }
-
-   private:
-    friend RowCache;
-    std::shared_ptr<RowCache> cache_;
-    std::vector<Slot> slots_;
-  };
-
-  /// Batches come one after another; a task (an update that needs rows of other ranks' samples, a
-  /// reset) is part of what goes on.
-  enum class For : std::uint8_t { batch, task };
 
   /// `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for errors.
   RowCache(const Backend& backend, std::int64_t slots, std::vector<std::byte*> fields,
@@ -92,11 +60,10 @@ class RowCache {
     table_rows_.resize(backend, static_cast<std::size_t>(slots));
   }
 
-  std::int64_t slots() const { return directory_.slots(); }
-  const RecordFormat& format() const { return format_; }
-  /// The arena row in each slot, in the backend's memory.
-  const std::int64_t* table_rows() const { return table_rows_.data(); }
-  CacheCounters counters() const {
+  std::int64_t slots() const override { return directory_.slots(); }
+  const RecordFormat& format() const override { return format_; }
+  const std::int64_t* table_rows() const override { return table_rows_.data(); }
+  CacheCounters counters() const override {
     const std::scoped_lock lock(moving_, mutex_);
     CacheCounters counters = counters_;
     if (files_) {
@@ -131,18 +98,7 @@ class RowCache {
     files_->forget_bytes();
   }
 
-  /// Brings rows into slots of the cache `self`, where they stay as long as the result lives;
-  /// slots[i] is the one of rows[i], none for a negative row. Rows may be listed more than once.
-  /// Throws InvalidArgument, and changes nothing, where the cache is too small.
-  static Pins acquire(const std::shared_ptr<RowCache>& self, const Backend& backend,
-                      std::span<const std::int64_t> rows, std::span<Slot> slots, For what) {
-    Pins pins;
-    pins.cache_ = self;
-    self->acquire(backend, rows, slots, what, pins);
-    return pins;
-  }
-  /// What is where rows stay is all there is to know: changed rows go back. Not beside an update.
-  void flush() {
+  void flush() override {
     const std::lock_guard moving(moving_);
     refresh_locked();
     Moved dirty;
@@ -161,27 +117,22 @@ class RowCache {
     backend_.synchronize();
   }
 
-  /// Rows may have been changed where they stay, after a flush: what is in slots is of no use.
-  void reload() { stale_.store(true, std::memory_order_release); }
-  /// Before slots are used: takes note of `reload`.
-  void refresh() {
+  void reload() override { stale_.store(true, std::memory_order_release); }
+  void refresh() override {
     if (!stale_.load(std::memory_order_acquire)) return;
     const std::lock_guard moving(moving_);
     refresh_locked();
   }
 
-  /// Where the rows of a shard stay that begins at an arena row: field 0 is the weights, then come
-  /// the states. Bytes from one row to the next: stride(field).
-  std::byte* resting_rows(std::int64_t first, std::size_t field) {
+  std::byte* resting_rows(std::int64_t first, std::size_t field) override {
     return files_ ? files_->view(first) + format_.fields[field].offset
                   : host_data_[field] + first * format_.fields[field].bytes;
   }
-  /// The file of the shard of an arena row as it is now, after a flush; null: see DirectFile.
-  std::shared_ptr<const FileClone> clone(std::int64_t row) {
+  std::shared_ptr<const FileClone> clone(std::int64_t row) override {
     const std::lock_guard moving(moving_);
     return files_ ? files_->clone(row) : nullptr;
   }
-  std::int64_t stride(std::size_t field) const {
+  std::int64_t stride(std::size_t field) const override {
     return files_ ? format_.bytes : format_.fields[field].bytes;
   }
 
@@ -242,11 +193,11 @@ class RowCache {
     std::vector<std::int32_t> numbers_;  // by hash
   };
 
-  void mark_changed(std::span<const Slot> slots) {
+  void mark_changed(std::span<const Slot> slots) override {
     const std::lock_guard lock(mutex_);
     for (const Slot slot : slots) directory_.mark_dirty(slot);
   }
-  void unpin(std::span<const Slot> slots, bool forget) noexcept {
+  void unpin(std::span<const Slot> slots, bool forget) noexcept override {
     const std::lock_guard lock(mutex_);
     for (const Slot slot : slots) {
       directory_.unpin(slot);
@@ -254,8 +205,8 @@ class RowCache {
     }
   }
 
-  void acquire(const Backend& backend, std::span<const std::int64_t> rows, std::span<Slot> slots,
-               For what, Pins& pins) {
+  void bring(const Backend& backend, std::span<const std::int64_t> rows, std::span<Slot> slots,
+             For what, std::vector<Slot>& pins) override {
     if (what == For::task && find_all(rows, slots, pins)) return;
     const auto start = std::chrono::steady_clock::now();
     const std::lock_guard moving(moving_);
@@ -267,14 +218,15 @@ class RowCache {
     if (missing != 0)
       for (Slot& slot : slots)
         if (slot < RowDirectory::none) slot = found[static_cast<std::size_t>(first_missing - slot)];
-    counters_.rows += std::ssize(pins.slots_);
+    counters_.rows += std::ssize(pins);
     counters_.fetched_rows += static_cast<std::int64_t>(missing);
     counters_.seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
   /// Pins the rows if all of them are there to stay: a task waits for no batch's rows then.
-  bool find_all(std::span<const std::int64_t> rows, std::span<Slot> slots, Pins& pins) {
+  bool find_all(std::span<const std::int64_t> rows, std::span<Slot> slots,
+                std::vector<Slot>& pins) {
     if (stale_.load(std::memory_order_acquire)) return false;
     const std::lock_guard lock(mutex_);
     bool all = true;
@@ -291,18 +243,18 @@ class RowCache {
     return true;
   }
 
-  void pin(Slot slot, Pins& pins) {
+  void pin(Slot slot, std::vector<Slot>& pins) {
     directory_.pin(slot);
-    pins.slots_.push_back(slot);
+    pins.push_back(slot);
   }
 
   /// Pins the rows that are there. Returns how many others there are: their slots are
   /// first_missing, and so on downwards.
-  std::size_t take_present(std::span<const std::int64_t> rows, std::span<Slot> slots, Pins& pins,
-                           For what) {
+  std::size_t take_present(std::span<const std::int64_t> rows, std::span<Slot> slots,
+                           std::vector<Slot>& pins, For what) {
     const std::lock_guard lock(mutex_);
     if (what == For::batch) directory_.begin_batch();
-    pins.slots_.reserve(rows.size());
+    pins.reserve(rows.size());
     bool any = false;
     directory_.find_each(rows, [&](std::size_t i, Slot slot) {
       slots[i] = slot;
@@ -318,7 +270,7 @@ class RowCache {
   }
 
   /// Gives the oldest slots to the rows that are not there. Returns the slots.
-  std::vector<Slot> fetch(const Backend& backend, Pins& pins) {
+  std::vector<Slot> fetch(const Backend& backend, std::vector<Slot>& pins) {
     const std::vector<std::int64_t>& missing = missing_.rows();
     std::vector<Slot> victims;
     leaving_.clear();
@@ -354,7 +306,7 @@ class RowCache {
     }
     const std::lock_guard lock(mutex_);
     directory_.replace(victims, missing);
-    pins.slots_.insert(pins.slots_.end(), victims.begin(), victims.end());
+    pins.insert(pins.end(), victims.begin(), victims.end());
     return victims;
   }
 

@@ -69,7 +69,8 @@ class TableStore : public detail::RankTables<Backend> {
           const auto initializer = initializers.template of<group()>();
           caches_.emplace_back();
           const std::type_identity<typename Elements::template of<group()>> element;
-          if (is_cached(plan)) return add_cached(plan, element, optimizer, initializer, files);
+          if constexpr (WidthList::tiers)
+            if (is_cached(plan)) return add_cached(plan, element, optimizer, initializer, files);
           arenas_.emplace_back(backend, element, plan.rows, plan.width, optimizer, plan.tier);
           initialize(plan, element, arenas_.back(), 0, plan.rows, 0, initializer);
         });
@@ -332,6 +333,11 @@ class TableStore : public detail::RankTables<Backend> {
               "{} ranks, but "
               "not on two",
               table.name, layout.ranks());
+      require(
+          WidthList::tiers || shard.tier == Tier::device,
+          "EmbeddingCollection: a policy with whole_rows or column_parts keeps table '{}' out of "
+          "the device's memory on {} ranks, but not on 1, 2 and 4",
+          table.name, layout.ranks());
     }
     require(rank < layout.ranks(),
             "EmbeddingCollection: the layout is for {} ranks, this is rank {}; make it for "
@@ -380,9 +386,11 @@ class TableStore : public detail::RankTables<Backend> {
     const std::int64_t rows = detail::cache_slots(layout_, plan, files, bytes_on_file);
     arenas_.emplace_back(backend_, element, rows, plan.width, optimizer);
     const detail::Arena<Backend>& slots = arenas_.back();
-    caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
-                                             detail::cache_name(layout_, plan, routing_.rank()));
-    Cache& cache = *caches_.back();
+    const auto made = std::make_shared<detail::RowCache<Backend>>(
+        backend_, rows, slots.fields(), std::move(format),
+        detail::cache_name(layout_, plan, routing_.rank()));
+    caches_.back() = made;
+    detail::RowCache<Backend>& cache = *made;
     if (plan.tier == Tier::host) {
       resting_.emplace_back(backend_, element, plan.rows, plan.width, optimizer, Tier::host);
       initialize(plan, element, resting_.back(), 0, plan.rows, 0, initializer);
@@ -402,7 +410,7 @@ class TableStore : public detail::RankTables<Backend> {
   }
   /// Bytes of an arena's rows, state and place in a cache included.
   std::int64_t bytes_of(const detail::ArenaPlan& plan) const {
-    std::int64_t bytes = Cache::slot_overhead + plan.width * Elements::size(plan.group);
+    std::int64_t bytes = detail::cache_slot_bytes + plan.width * Elements::size(plan.group);
     for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
     return plan.rows * bytes;
   }

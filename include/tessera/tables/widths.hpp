@@ -29,9 +29,9 @@ struct WidthList {
 ///     using E = LayoutCollection<Widths<16, 64>, Adagrad, Host, Comm>;
 template <int... W>
 struct Widths {
-  /// Whether layouts may have copies on every rank, cut columns, and features whose rows come as
-  /// they are (sequences, max pooling): the code for them is compiled.
-  static constexpr bool copies = true, cuts_columns = true, keeps_rows = true;
+  /// Whether layouts may have copies on every rank, cut columns, features whose rows come as they are
+  /// (sequences, max pooling), and rows in other tiers: the code for them is compiled.
+  static constexpr bool copies = true, cuts_columns = true, keeps_rows = true, tiers = true;
   static constexpr bool has(int) { return true; }
   /// Calls `f` with the width of a shard, or of a table's whole rows, as a constant if it is one of
   /// these, else with op::dynamic_width.
@@ -55,9 +55,10 @@ struct PooledRows : Widths<W...> {
 };
 
 /// The widths of a plan whose policies tell all of them, of shards and of tables.
-template <class Shards, class Tables, bool Copies, bool CutsColumns, bool KeepsRows>
+template <class Shards, class Tables, bool Copies, bool CutsColumns, bool KeepsRows, bool Tiers>
 struct KnownWidths {
-  static constexpr bool copies = Copies, cuts_columns = CutsColumns, keeps_rows = KeepsRows;
+  static constexpr bool copies = Copies, cuts_columns = CutsColumns, keeps_rows = KeepsRows,
+                        tiers = Tiers;
   static bool has(int width) {
     return Shards::dispatch(width, [](auto) {});
   }
@@ -87,7 +88,7 @@ struct WidthsOf<PlanT, std::index_sequence<I...>> {
   using type =
       KnownWidths<WidthList<PlanT::widths[I]...>,
                   decltype(of_tables(std::make_index_sequence<PlanT::table_widths.size()>())),
-                  PlanT::replicates, !PlanT::whole_rows, PlanT::keeps_rows>;
+                  PlanT::replicates, !PlanT::whole_rows, PlanT::keeps_rows, PlanT::uses_tiers>;
 };
 }  // namespace detail
 
