@@ -5,6 +5,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/training_steps.hpp>
 #include <tessera/stage/updater.hpp>
 
 #include <cstddef>

@@ -16,6 +16,7 @@
 #include <tessera/tables/nearest_names.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/rank_tables.hpp>
 #include <tessera/tables/row_cache.hpp>
 #include <tessera/tables/training_groups.hpp>
 #include <tessera/tables/widths.hpp>
