@@ -4,7 +4,7 @@
 # tessera::compiled  tessera::tessera with common instantiations compiled once. It is built by the project that links it, with that project's
 # flags; anything that it lacks is compiled where it is used. It holds the steps of host collections without policies for what travels, over
 # each of the communicators, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
-set(TESSERA_COMPILED_COMMUNICATORS Self Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
+set(TESSERA_COMPILED_COMMUNICATORS Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
 set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels it holds; 0: kernels for any width")
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
 set(TESSERA_COMPILED_OPTIMIZERS Sgd Adagrad RowWiseAdagrad Adam CACHE STRING "Its optimizers")
@@ -13,9 +13,9 @@ block()
   # @template@ is `extern template` for those who use the library, `template` in its own sources.
   set(steps [[
 namespace tessera { inline namespace v0 { namespace detail {
-@template@ struct Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>;
-@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>, std::int32_t>;
-@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, @shares@, Host, @communicator@>, std::int64_t>;
+@template@ struct Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, Shared::@shared@, Host, @communicator@>;
+@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, Shared::@shared@, Host, @communicator@>, std::int32_t>;
+@template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, Shared::@shared@, Host, @communicator@>, std::int64_t>;
 }}}
 ]])
   set(merge [[
@@ -43,7 +43,7 @@ namespace tessera { inline namespace v0 { namespace detail {
       string(TOLOWER "${name}" file)
       set(communicator ${name}Communicator)
       set(code "#include <tessera/comm/${file}_communicator.hpp>\n")
-      foreach(shares IN ITEMS false true)
+      foreach(shared IN ITEMS nothing copies rows)
         string(CONFIGURE "${steps}" text @ONLY)
         string(APPEND code "${text}")
       endforeach()

@@ -40,7 +40,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   using Stages = detail::Stages<
       detail::StagePolicies<typename Settings::output, typename Settings::forward_codecs,
                             typename Settings::backward_codecs, Settings::reports_steps>,
-      Kernels::shares, Backend, Comm>;
+      Kernels::shared, Backend, Comm>;
   template <IdType Id>
   using Calls = detail::StageCalls<Stages, Id>;
 

@@ -27,13 +27,13 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// goes on from batch to batch, entry by entry: on the host it has the bits of one batch that holds
 /// all of them one after another. Every batch makes a list of the rows that it is the first to
 /// have, and adds to the others where they are. Memory: the distinct rows so far.
-template <bool Shares, class Backend, class Comm>
+template <Shared Tables, class Backend, class Comm>
 class Accumulator {
   using Kernels = MergedRowKernels<Backend>;
 
  public:
   Accumulator(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables,
-              Updater<Shares, Backend, Comm>& updater)
+              Updater<Tables, Backend, Comm>& updater)
       : backend_(backend),
         communicator_(communicator),
         tables_(tables),
@@ -289,7 +289,7 @@ class Accumulator {
   const Backend& backend_;
   Comm& communicator_;
   const RankTables<Backend>& tables_;
-  Updater<Shares, Backend, Comm>& updater_;
+  Updater<Tables, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
   bool joins_lists_;
   Buffer<std::int64_t, Backend> digits_;

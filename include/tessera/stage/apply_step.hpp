@@ -16,7 +16,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts
 /// it. All that may fail for another rank's sake, or for a batch that is too large, comes first:
 /// where it throws, no table of this rank has changed. Collective.
-template <IdType Id, class Backend, Element G, bool Shares, class Comm>
+template <IdType Id, class Backend, Element G, Shared Shares, class Comm>
 void apply_step(Step<Id, Backend>& step, MatrixView<const G> gradient,
                 const RankTables<Backend>& tables, Updater<Shares, Backend, Comm>& updater,
                 AnyTrainingSteps& steps, MergeRows<Id, G, Backend> merge,

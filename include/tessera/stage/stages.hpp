@@ -56,8 +56,8 @@ struct StagePolicies {
 };
 
 /// What the stages of a collection share, whatever its tables, widths and optimizers are. `Policies`:
-/// StagePolicies; `Shares`: whether ranks may share tables (KernelsOf).
-template <class Policies, bool Shares, class BackendT, class Comm>
+/// StagePolicies; `Shares`: what ranks share of tables.
+template <class Policies, Shared Shares, class BackendT, class Comm>
 struct Stages {
   using output = typename Policies::output;
   using Backend = BackendT;
@@ -146,7 +146,7 @@ struct StageCalls {
   static void begin(const S& s, State& step, const Backend& backend);
 };
 
-template <class P, bool Shares, class B, class C>
+template <class P, Shared Shares, class B, class C>
 Stages<P, Shares, B, C>::Stages(C& ranks, const B& memory, const Tables& stored,
                                 AnyTrainingSteps& trained, const StageOptions& chosen,
                                 std::span<const NonFinite> guards,
@@ -170,7 +170,7 @@ Stages<P, Shares, B, C>::Stages(C& ranks, const B& memory, const Tables& stored,
       guard(backend, stored, guards),
       reporter(routing) {}
 
-template <class P, bool Shares, class B, class C>
+template <class P, Shared Shares, class B, class C>
 Stages<P, Shares, B, C>::~Stages() = default;
 
 template <class S, IdType Id>

@@ -29,13 +29,13 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated
 /// ones first gather all ranks' merged gradients; those whose columns are cut, under a row-wise
 /// optimizer, first exchange parts of the mean squares.
-template <bool Shares, class Backend, class Comm>
+template <Shared Tables, class Backend, class Comm>
 class Updater {
  public:
   using Now = AnyUpdateStep;
   using Kernels = MergedRowKernels<Backend>;
 
-  /// `kernels`: if Shares.
+  /// `kernels`: if tables are shared.
   Updater(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables,
           const Kernels& kernels)
       : backend_(backend),
@@ -100,13 +100,13 @@ class Updater {
   /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
   void gather(bool fixed_sizes, double rates) {
-    if constexpr (Shares) gather_replicas(fixed_sizes, rates);
+    if constexpr (copies) gather_replicas(fixed_sizes, rates);
   }
 
   /// After `gather`. Collective. No table changes. `most_entries`: as MeanSquareExchange's, given
   /// in steps of fixed sizes.
   void exchange(std::span<const std::int64_t> most_entries, const Now& now) {
-    if constexpr (Shares)
+    if constexpr (splits_rows)
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
           merged_[a].assign(1, merge_replicas(a, !most_entries.empty()));
@@ -126,7 +126,7 @@ class Updater {
   }
   /// The same where copies are merged already.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
-    if constexpr (Shares) {
+    if constexpr (splits_rows) {
       squares_of_ = merged_;
       measure(now);
       row_mean_squares_ = mean_squares_.run_stage(squares_of_, most_entries);
@@ -154,9 +154,9 @@ class Updater {
              const op::SortedBatch& sorted, const Backend& backend,
              UpdateArena<Id, G, Backend> kernel) {
     held_[a].mark_changed();
-    if (Shares && routing_.arenas()[a].columns_split)
+    if (splits_rows && routing_.arenas()[a].columns_split)
       apply_split(a, now, kernels_);
-    else if (Shares && routing_.arenas()[a].replicated)
+    else if (copies && routing_.arenas()[a].replicated)
       kernels_.update(backend, tables_, a, now, placed(a, replicas_[a]), merged_row_counter_, {});
     else
       kernel(backend, tables_, a, now, groups, merged_row_counter_, sorted);
@@ -181,7 +181,7 @@ class Updater {
 
   /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
   MergedLists merged_over_ranks(std::size_t a) {
-    if (Shares && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
+    if (copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
     return merged_[a];
   }
 
@@ -190,7 +190,7 @@ class Updater {
     const auto groups = groups_of(merged_[a], arenas_[a].width());
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
-    if (Shares && routing_.arenas()[a].columns_split)
+    if (splits_rows && routing_.arenas()[a].columns_split)
       apply_split(a, now, kernels);
     else
       kernels.update(backend, tables_, a, now, placed(a, groups), merged_row_counter_, {});
@@ -198,6 +198,7 @@ class Updater {
   }
 
  private:
+  static constexpr bool copies = Tables != Shared::nothing, splits_rows = Tables == Shared::rows;
   /// All ranks' merged gradients of a replicated arena, in rank order.
   using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
 

@@ -52,6 +52,10 @@ template <IdType Id, Element G, class Backend>
 using DotArena = void (*)(const Backend&, const RankTables<Backend>&, std::size_t arena,
                           std::span<const op::WeightGradientGroup<Id, G>>);
 
+/// What ranks share of tables, and steps are compiled for: nothing; copies; and also rows that are
+/// cut where an optimizer needs them whole.
+enum class Shared : std::uint8_t { nothing, copies, rows };
+
 /// On rows that were merged before.
 template <class Backend>
 struct MergedRowKernels {

@@ -95,11 +95,12 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
   using EveryGroup = std::make_integer_sequence<int, Groups::count>;
 
  public:
-  /// Whether ranks may share tables: copies, or rows that are cut where an optimizer needs them whole.
-  static constexpr bool shares = Store::copies || any_splits(EveryGroup());
+  static constexpr Shared shared = any_splits(EveryGroup()) ? Shared::rows
+                                   : Store::copies          ? Shared::copies
+                                                            : Shared::nothing;
   /// What a step needs of shared tables.
   static constexpr MergedRowKernels<Backend> shared_rows() {
-    if constexpr (shares)
+    if constexpr (shared != Shared::nothing)
       return merged_rows();
     else
       return {};
@@ -154,7 +155,7 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
                       const AnyUpdateStep& now, const op::MergedGradients& merged, float* measured,
                       float* weights) {
     Store::with_group(tables.routing().arenas()[a].group, [&](auto group) {
-      if constexpr (op::measures_rows<O<group()>>)
+      if constexpr (op::measures_rows<O<group()>> && Store::cuts_columns)
         op::run<op::Measure<T<group()>, O<group()>>>(
             backend, {of(tables).template state<group()>(a, now.number),
                       std::get<group()>(typed(now).functors), merged, measured, weights});
