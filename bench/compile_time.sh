@@ -98,6 +98,7 @@ if [ "${1:-}" = --plans ]; then
         plan "$compiler" $tables 16 "Plan<TableWise<Tables<specs>>>::table_count == $tables"
         plan "$compiler" $tables 16 'Plan<RowWise<Tables<specs>>>::layout({8}).fault.ok()'
       done
+      for tables in 20 40 100 300; do plan "$compiler" $tables 16 'AutoPlan<Tables<specs>, dgx_a100(8), Workload{}>::widths.size() > 0'; done
     done
   done
   exit

@@ -52,7 +52,7 @@ struct GoldenCase {
 };
 
 /// Whole tables on one rank, or blocks of rows on each.
-Layout golden_layout(const GoldenCase& golden, int ranks) {
+inline Layout golden_layout(const GoldenCase& golden, int ranks) {
   std::vector<Shard> shards;
   for (std::size_t t = 0; t < golden.tables.size(); ++t)
     for (int r = 0; r < ranks; ++r) {

@@ -4,6 +4,7 @@
 // Plans that compilers check within their default limits of constant evaluation: g++, clang, nvcc.
 #pragma once
 
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/sharding/policies.hpp>
 
@@ -41,6 +42,9 @@ static_assert(ManyColumns::widths[0] == 1 && ManyRectangles::widths[0] == 1);
 static_assert(ManyTables::table_count == 1000);
 /// With places, as `fits` needs them.
 static_assert(Plan<TableWise<Tables<kManyTables<600>>>>::layout({8}).fault.ok());
+/// In rounds, each in an evaluation of its own.
+using ManyChosen = AutoPlan<Tables<kManyTables<300>>, dgx_a100(8), Workload{}>;
+static_assert(ManyChosen::widths.size() > 0);
 #endif
 
 }  // namespace tessera::test

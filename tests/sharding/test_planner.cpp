@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -14,6 +15,8 @@
 #include <random>
 #include <set>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 using namespace tessera;
@@ -455,6 +458,78 @@ TEST_CASE("the compiler's plan is the one that runs") {
   const TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());
   CHECK(Dynamic::layout({4}).fault.kind == PlanFault::Kind::no_rows);
+}
+
+// ---- large models, in rounds ----
+
+/// Sizes and widths of all kinds, without a random number.
+inline constexpr auto kManyNames = [] {
+  std::array<std::array<char, 3>, 30> names{};
+  for (int i = 0; i < 30; ++i)
+    names[i] = {'t', static_cast<char>('0' + i / 10), static_cast<char>('0' + i % 10)};
+  return names;
+}();
+inline constexpr auto kManySpecs = [] {
+  std::array<TableSpec, 30> specs{};
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    specs[i] = {.name = std::string_view(kManyNames[i].data(), 3),
+                .rows = i % 3 == 0 ? 50 + static_cast<int>(i) : 1000 * static_cast<int>(1 + i * i),
+                .width = 8 << i % 5,
+                .hotness = i % 4 == 0 ? 10.0 : 1.0};
+  return specs;
+}();
+constexpr Cluster kTight{.ranks = 8, .ranks_per_node = 4, .memory_per_rank = 300_MiB};
+using ManyFree = AutoPlan<Tables<kManySpecs>, dgx_a100(8), Workload{}>;
+using ManyTight = AutoPlan<Tables<kManySpecs>, kTight, Workload{}, BalanceMemory<105>,
+                           Forbid<Cut::grid>, Pin<"t01", Cut::row_wise>>;
+
+TEST_CASE("the compiler's rounds choose what they choose at run time, near the whole search") {
+  const auto check = [&]<class P>(std::type_identity<P>, const Cluster& cluster,
+                                  const PlanConstraints& constraints) {
+    const Workload workload{};
+    static_assert(P::table_count > detail::tables_at_once);
+    Layout uncut = uncut_layout(cluster.topology(), {kManySpecs.begin(), kManySpecs.end()});
+    const Layout compiled = P::layout({8});
+    CHECK(describe(check_cover(compiled)) == "no fault");
+    const PlanChoice again = detail::plan_in_rounds(uncut, cluster, workload, constraints);
+    CHECK(again.fits);
+    const std::vector<Shard> shards = shards_of(again, uncut);
+    REQUIRE(shards.size() == compiled.shards.size());
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      CHECK(shards[i].table == compiled.shards[i].table);
+      CHECK(shards[i].rank == compiled.shards[i].rank);
+      CHECK(shards[i].rectangle == compiled.shards[i].rectangle);
+    }
+    const Layout best = plan_layout(uncut, cluster, workload, constraints);
+    CHECK(predict(compiled, cluster, workload).step_seconds <
+          1.3 * predict(best, cluster, workload).step_seconds);
+    CHECK(describe(detail::check_memory(compiled, workload.memory, cluster.memory_per_rank)) ==
+          "no fault");
+    return compiled;
+  };
+  check(std::type_identity<ManyFree>{}, dgx_a100(8), {});
+  const Layout tight = check(std::type_identity<ManyTight>{}, kTight,
+                             {.pins = {{.table = "t01", .cut = Cut::row_wise}},
+                              .forbidden = {Cut::grid},
+                              .memory_share = 1.05});
+  CHECK(cut_of_table(tight, "t01") == "8x1");
+}
+
+TEST_CASE("rounds keep memory for the tables that come later") {
+  for (const int ranks : {2, 8, 32}) {
+    const RandomModel model(static_cast<unsigned>(ranks), 120);
+    Cluster cluster = dgx_a100(ranks);
+    const Workload workload{};
+    std::int64_t total = 0;
+    for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
+    cluster.memory_per_rank = total / ranks * 13 / 10;
+    Layout layout = uncut_layout(cluster.topology(), model.tables, model.features);
+    const PlanChoice choice = detail::plan_in_rounds(layout, cluster, workload, {});
+    CHECK(choice.fits);
+    layout.shards = shards_of(choice, layout);
+    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(predict(layout, cluster, workload).most_bytes() <= cluster.memory_per_rank);
+  }
 }
 
 // ---- policies of the user's ----

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/planner/plan_layout.hpp>
+#include <tessera/planner/plan_rounds.hpp>
 #include <tessera/sharding/plan.hpp>
 
 #include <algorithm>
@@ -72,34 +73,6 @@ concept TrainedPlanTables = requires(std::string_view table) {
   typename T::optimizer;
   T::all_others;
   T::names(table);
-};
-
-/// A plan as the compiler keeps it: no memory of its own.
-template <std::size_t Tables, std::size_t MaxParts>
-struct StoredPlan {
-  std::array<Cut, Tables> cuts{};
-  std::array<std::int16_t, Tables> parts{};
-  std::array<PlannedPolicy, Tables> policies{};
-  std::array<Tier, Tables> tiers{};
-  std::array<std::int64_t, Tables> cache_rows{};
-  std::array<std::int16_t, Tables> place_count{};
-  std::array<std::array<std::int16_t, MaxParts>, Tables> places{};
-  bool fits = true;
-
-  constexpr PlanChoice choice() const {
-    PlanChoice c;
-    c.tables.reserve(Tables);
-    for (std::size_t t = 0; t < Tables; ++t) {
-      TableCut cut{.cut = cuts[t],
-                   .parts = parts[t],
-                   .policy = policies[t],
-                   .tier = tiers[t],
-                   .cache_rows = cache_rows[t]};
-      for (int k = 0; k < place_count[t]; ++k) cut.places.push_back(places[t][k]);
-      c.tables.push_back(std::move(cut));
-    }
-    return c;
-  }
 };
 
 }  // namespace detail
@@ -237,27 +210,94 @@ class AutoPlan {
     return static_cast<std::size_t>(most);
   }();
 
-  static constexpr auto chosen = [] {
-    detail::StoredPlan<table_count, max_parts> stored;
-    if constexpr (!is_dynamic) {
-      const Layout layout = uncut();
-      const CostModel model(layout.tables, layout.features, layout.feature_table, C, W);
-      const PlanConstraints limits = constraints();
-      const PlanChoice choice = Planner(layout, model, limits).search();
-      stored.fits = choice.fits;
-      for (std::size_t t = 0; t < choice.tables.size(); ++t) {
-        const TableCut& cut = choice.tables[t];
-        stored.cuts[t] = cut.cut;
-        stored.parts[t] = static_cast<std::int16_t>(cut.parts);
-        stored.policies[t] = cut.policy;
-        stored.tiers[t] = cut.tier;
-        stored.cache_rows[t] = cut.cache_rows;
-        stored.place_count[t] = static_cast<std::int16_t>(cut.places.size());
-        for (std::size_t k = 0; k < cut.places.size(); ++k)
-          stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);
-      }
+  using Stored = detail::StoredPlan<table_count, max_parts>;
+
+  // ---- large models: in rounds, each a constant evaluation of its own ----
+
+  static constexpr bool in_rounds = !is_dynamic && table_count > detail::tables_at_once;
+  static constexpr std::size_t per_round = detail::round_size(C.ranks);
+  template <bool>  // of large models alone
+  static constexpr auto round_model = [] {
+    constexpr std::size_t features = uncut().features.size();
+    detail::RoundModel<std::array<TableSpec, table_count>, std::array<FeatureSpec, features>,
+                       std::array<int, std::max(features, table_count)>>
+        model{.tables = tables};
+    const Layout layout = uncut();
+    for (std::size_t f = 0; f < features; ++f) {
+      model.features[f] = layout.features[f];
+      model.feature_table[f] = layout.feature_table[f];
     }
+    model.sort(W.memory);
+    return model;
+  }();
+  template <bool Lean, class Use>
+  static constexpr auto with_round(std::size_t round, Use use) {
+    return round_model<true>.with_planner(
+        round, C, W, detail::round_constraints(constraints(), C.ranks, Lean), use);
+  }
+  template <std::size_t Round, bool Lean>
+  static constexpr detail::RoundShare round_share =
+      with_round<Lean>(Round, [](const Planner& planner) { return planner.share(); });
+  template <bool Lean>
+  static constexpr detail::RoundShare all_rounds = []<std::size_t... I>(std::index_sequence<I...>) {
+    detail::RoundShare all;
+    (all.add(round_share<I, Lean>), ...);
+    return all;
+  }(std::make_index_sequence<round_model<true>.rounds(C.ranks)>());
+  template <std::size_t Round, bool Lean>
+  struct PlanRound {
+    using Before = PlanRound<Round - 1, Lean>;
+    static constexpr double bytes_later = [] {
+      double bytes = all_rounds<Lean>.bytes;
+      if constexpr (Round > 0) bytes = Before::bytes_later;
+      return bytes - round_share<Round, Lean>.bytes;
+    }();
+    static constexpr auto stored = [] {
+      detail::StoredRound<per_round, max_parts, static_cast<std::size_t>(C.ranks)> kept;
+      detail::PlacedBefore before;
+      if constexpr (Round > 0) before = Before::stored.placed();
+      before.level = all_rounds<Lean>.load;
+      const PlanChoice choice = with_round<Lean>(Round, [&](Planner& planner) {
+        detail::PlacedBefore after;
+        PlanChoice found = planner.search_beside(before, all_rounds<Lean>, bytes_later, after);
+        kept.keep(after);
+        return found;
+      });
+      for (std::size_t k = 0; k < choice.tables.size(); ++k) kept.plan.keep(k, choice.tables[k]);
+      kept.plan.fits = choice.fits;
+      return kept;
+    }();
+  };
+  template <bool Lean>
+  static constexpr Stored chosen_in_rounds = []<std::size_t... I>(std::index_sequence<I...>) {
+    Stored stored;
+    const auto add = [&](std::size_t i, const auto& some) {
+      for (std::size_t k = 0; k < per_round && i * per_round + k < table_count; ++k)
+        stored.keep(static_cast<std::size_t>(round_model<true>.order[i * per_round + k]), some, k);
+      stored.fits = some.fits;
+    };
+    (add(I, PlanRound<I, Lean>::stored.plan), ...);
     return stored;
+  }(std::make_index_sequence<round_model<true>.rounds(C.ranks)>());
+
+  static constexpr Stored chosen = [] {
+    if constexpr (in_rounds) {
+      if constexpr (chosen_in_rounds<false>.fits)
+        return chosen_in_rounds<false>;
+      else
+        return chosen_in_rounds<true>;
+    } else {
+      Stored stored;
+      if constexpr (!is_dynamic) {
+        const Layout layout = uncut();
+        const CostModel model(layout.tables, layout.features, layout.feature_table, C, W);
+        const PlanConstraints limits = constraints();
+        const PlanChoice choice = Planner(layout, model, limits).search();
+        stored.fits = choice.fits;
+        for (std::size_t t = 0; t < choice.tables.size(); ++t) stored.keep(t, choice.tables[t]);
+      }
+      return stored;
+    }
   }();
 
   static constexpr PlanFault check_fit() {
@@ -276,7 +316,15 @@ class AutoPlan {
     if constexpr (is_dynamic) {
       for (const TableSpec& table : tables) add_width(found, table.width);
     } else {
-      for (const Shard& shard : stored_layout().shards) add_width(found, shard.rectangle.width());
+      for (std::size_t i = 0; i < table_count; ++i) {
+        const TableCut cut{
+            .cut = chosen.cuts[i], .parts = chosen.parts[i], .policy = chosen.policies[i]};
+        const int shards = detail::shard_count(cut, tables[i], C.topology());
+        for (int k = 0; k < shards; ++k)
+          if (const Rectangle r = detail::shard_request(cut, tables[i], C.topology(), k).rectangle;
+              !r.empty())
+            add_width(found, r.width());
+      }
     }
     std::sort(found.begin(), found.end());
     return found;

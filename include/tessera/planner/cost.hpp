@@ -130,7 +130,8 @@ class CostModel {
                                : detail::distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
-
+  /// Of a model of which only some tables are here.
+  constexpr void send_lengths(bool ragged) { ragged_ |= ragged; }
   constexpr const Cluster& cluster() const { return cluster_; }
   constexpr const Workload& workload() const { return workload_; }
   /// Seconds of one collective, its data aside.

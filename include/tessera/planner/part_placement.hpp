@@ -4,6 +4,7 @@
 
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/cut_options.hpp>
+#include <tessera/planner/placed_before.hpp>
 #include <tessera/planner/shared_cores.hpp>
 
 #include <algorithm>
@@ -14,38 +15,6 @@
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
-
-/// By where rows live. Members and not an array, for a plan that is made while compiling: compilers
-/// count each call of an operator[] against their limit.
-struct TierBytes {
-  std::int64_t device = 0, host = 0, file = 0;
-
-  constexpr std::int64_t& operator[](Tier tier) {
-    return tier == Tier::device ? device : tier == Tier::host ? host : file;
-  }
-  constexpr std::int64_t operator[](Tier tier) const {
-    return tier == Tier::device ? device : tier == Tier::host ? host : file;
-  }
-  constexpr void add(const PartCost& part, int times = 1) {
-    if (part.tier != Tier::device) device += times * part.cache_bytes;
-    (*this)[part.tier] += times * part.bytes;
-  }
-  constexpr void add(const TierBytes& other) {
-    device += other.device, host += other.host, file += other.file;
-  }
-  constexpr void raise(const TierBytes& other) {
-    device = std::max(device, other.device);
-    host = std::max(host, other.host);
-    file = std::max(file, other.file);
-  }
-  /// Of the fullest memory.
-  constexpr double share_of(const TierBytes& room) const {
-    const auto share = [](std::int64_t bytes, std::int64_t of) {
-      return static_cast<double>(bytes) / std::max(static_cast<double>(of), 1.0);
-    };
-    return std::max({share(device, room.device), share(host, room.host), share(file, room.file)});
-  }
-};
 
 /// A plan on its ranks, which changes table by table: parts come, each to the rank where the step
 /// grows least, and go. What the Planner compares plans by is the step, as `predict` has it.
@@ -68,6 +37,7 @@ class PartPlacement {
     double step = 1e300;    ///< seconds, with the price of uneven and of too full memory
     double spread = 1e300;  ///< of time and memory over the ranks; decides between equal steps
     bool fits = false;
+    double even = 1e300;  ///< see even_weight: like `step`, less where few ranks are at the peaks
     constexpr bool shorter_than(const Value& other) const {
       return step < other.step * (1 - 1e-9) ||
              (step <= other.step * (1 + 1e-12) && spread < other.spread * (1 - 1e-6));
@@ -97,6 +67,25 @@ class PartPlacement {
     clear();
   }
 
+  /// Begins anew beside what is there already; it must outlive the plan.
+  constexpr void begin_beside(const PlacedBefore& before) {
+    before_ = &before;
+    clear();
+  }
+  /// What is there now, for the next round.
+  constexpr PlacedBefore placed() const {
+    PlacedBefore all{.loads = loads_,
+                     .seconds = seconds_,
+                     .bytes = bytes_,
+                     .base = base_,
+                     .base_bytes = base_bytes_};
+    for (const auto& [width, users] : widths_)
+      if (users > 0) all.fees.push_back({width});
+    if (copies_ > 0) all.fees.push_back({});
+    if (before_ != nullptr) all.level = before_->level;
+    return all;
+  }
+
   constexpr Limits& limits() { return limits_; }
   constexpr const Limits& limits() const { return limits_; }
   /// The option of each table; negative: it is not there.
@@ -117,6 +106,9 @@ class PartPlacement {
     growth_weight_ = growth;
     byte_weight_ = bytes;
   }
+
+  /// How much of what peaks exceed other ranks by Value::even leaves out.
+  constexpr void weigh_even(double weight) { even_weight_ = weight; }
 
   /// Places a whole plan, largest parts first.
   constexpr void place(const std::vector<int>& choice) {
@@ -189,6 +181,7 @@ class PartPlacement {
     TierBytes bytes{};
     double spread = 0;
     int least_spared = 0;  ///< ranks that have the most of `assemble`, whose parts are less than 0
+    double over = 0;       ///< seconds by which the peaks exceed what most ranks carry
   };
   constexpr Peaks peaks() const {
     Peaks p{.load = loads_.front()};
@@ -200,6 +193,11 @@ class PartPlacement {
       p.bytes.raise(bytes_[r]);
       p.spread += spread_of(seconds_[r], bytes_[r].device);
     }
+    raise_to_level(p.load);
+    if (even_weight_ > 0 && cores_ == 0)
+      for (const auto stage :
+           {&StageLoad::route, &StageLoad::lookup, &StageLoad::exchange, &StageLoad::update})
+        p.over += p.load.*stage - upper_mean(stage, p.load.*stage);
     return p;
   }
   /// Moves part `k` of a table, of an option of equal parts, to another rank.
@@ -286,6 +284,16 @@ class PartPlacement {
   }
 
  private:
+  /// Of what ranks carry in a stage, a mean in which the most loaded ones count by far most.
+  constexpr double upper_mean(double StageLoad::* stage, double most) const {
+    if (most <= 0) return 0;
+    double seventh = 1e-300, eighth = 0;
+    for (const StageLoad& load : loads_) {
+      const double x = load.*stage / most, x2 = x * x, x4 = x2 * x2, x7 = x4 * x2 * x;
+      seventh += x7, eighth += x7 * x;
+    }
+    return most * eighth / seventh;
+  }
   constexpr double spread_of(double seconds, std::int64_t bytes) const {
     const double time = seconds * second_unit_, memory = static_cast<double>(bytes) * byte_unit_;
     return time * time + memory * memory;
@@ -314,9 +322,9 @@ class PartPlacement {
     TierBytes most_bytes = p.bytes;
     most_bytes.add(base_bytes);
     const double full = most_bytes.share_of(limits_.room);
-    return {time * memory_price(static_cast<double>(most_bytes.device)) *
-                (1 + overflow * std::max(0.0, full - 1)),
-            p.spread, full <= 1};
+    const double price = memory_price(static_cast<double>(most_bytes.device)) *
+                         (1 + overflow * std::max(0.0, full - 1));
+    return {time * price, p.spread, full <= 1, (time - even_weight_ * p.over) * price};
   }
 
   constexpr void clear() {
@@ -329,6 +337,19 @@ class PartPlacement {
     widths_.clear();
     for (int& o : choice_) o = -1;
     for (std::vector<int>& places : places_) places.clear();
+    if (before_ == nullptr || before_->loads.empty()) return;
+    loads_ = before_->loads;
+    seconds_ = before_->seconds;
+    bytes_ = before_->bytes;
+    base_ = before_->base;
+    base_bytes_ = before_->base_bytes;
+    for (const Fee& fee : before_->fees) users(fee) += 1;
+  }
+  constexpr void raise_to_level(StageLoad& most) const {
+    if (before_ == nullptr) return;
+    const double assemble = most.assemble;  // of parts less than 0
+    most.raise(before_->level);
+    most.assemble = assemble;
   }
 
   /// The stages where ranks of a node wait for a core; `all`: what each has besides its parts.
@@ -383,6 +404,7 @@ class PartPlacement {
   constexpr StageLoad most_load() const {
     StageLoad most = loads_.front();
     for (const StageLoad& load : loads_) most.raise(load);
+    raise_to_level(most);
     return most;
   }
 
@@ -480,6 +502,7 @@ class PartPlacement {
   int ranks_, cores_;
   double launch_, copies_fee_, dense_ = 0, rest_ = 0;
   bool overlap_route_;
+  const PlacedBefore* before_ = nullptr;
   Limits limits_;
   StageLoad start_, base_;  // on every rank: of a step without tables, and of this one
   TierBytes base_bytes_;
@@ -492,7 +515,7 @@ class PartPlacement {
   std::vector<std::vector<int>> places_;
   std::vector<std::pair<double, int>> order_;
   double second_unit_ = 1, byte_unit_ = 0;  // shares of a mean rank
-  double growth_weight_ = 4, byte_weight_ = 1;
+  double growth_weight_ = 4, byte_weight_ = 1, even_weight_ = 0;
 };
 
 }}}  // namespace tessera::v0::detail

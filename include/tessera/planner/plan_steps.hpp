@@ -304,8 +304,9 @@ class PlanSteps {
   }
 
   /// Moves a part, swaps two between ranks, or cuts a table in another way, again and again. Plans
-  /// that are longer by a share of `worse` are taken, ever less so.
-  constexpr void settle(Found& best, double worse) {
+  /// that are longer by a share of `worse` are taken, ever less so. `even`: how far a step counts as
+  /// shorter if few ranks are at its peaks; where many are, one move shows in no step.
+  constexpr void settle(Found& best, double worse, double even) {
     restore(best);
     const std::size_t tables = best.options.size();
     const auto draw = [&](std::size_t below) {
@@ -316,13 +317,14 @@ class PlanSteps {
       return std::find(places.begin(), places.end(), rank) != places.end();
     };
     const std::int64_t rounds =
-        std::min(kMoves * static_cast<std::int64_t>(tables), effort_ / (look_ + 8));
+        std::min(kMoves * static_cast<std::int64_t>(tables), effort_ / (2 * look_ + 8));
     std::vector<int> before;
+    placement_.weigh_even(even);
     Value now = placement_.value();
     double heat = 0;
     const auto taken = [&] {
       const Value value = placement_.value();
-      if (!value.better_than(now) && (value.fits < now.fits || value.step >= now.step * (1 + heat)))
+      if (!value.better_than(now) && (value.fits < now.fits || value.even >= now.even * (1 + heat)))
         return false;
       now = value;
       if (value.better_than(best.value)) keep(best, value);
@@ -356,6 +358,7 @@ class PlanSteps {
       if (swap) placement_.move(b, k, to);
       placement_.move(a, i, from);
     }
+    placement_.weigh_even(0);
     restore(best);
     best.value = placement_.value();
   }

@@ -15,6 +15,20 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
+/// What a mean rank gets of some tables: parts and seconds of every table's cheapest option, bytes.
+struct RoundShare {
+  StageLoad load{};
+  double seconds = 0, bytes = 0;
+
+  constexpr void add(const RoundShare& other) {
+    load.add(other.load), seconds += other.seconds, bytes += other.bytes;
+  }
+};
+
+}  // namespace detail
+
 /// Searches for the cut of every table, and its ranks, that make the predicted step shortest within
 /// memory.
 ///
@@ -43,6 +57,35 @@ class Planner : detail::PlanSteps {
     if (level.fits) return level;
     room(Tier::device) = memory;
     return search_within();
+  }
+
+  /// What a mean rank gets of the tables.
+  constexpr detail::RoundShare share() const {
+    return {options_.least_load(), options_.least_seconds(), limits().even};
+  }
+
+  /// Plans the tables as one of several rounds, beside the tables of the rounds before. `all`: of
+  /// all rounds; `later`: bytes of a rank that later rounds need. Tries first plans only.
+  constexpr PlanChoice search_beside(const detail::PlacedBefore& before,
+                                     const detail::RoundShare& all, double later,
+                                     detail::PlacedBefore& after) {
+    share_of_room_ = limits().even / all.bytes;
+    mean_seconds_ = all.seconds;
+    limits().even = all.bytes;
+    if (constraints_.memory_share > 0)
+      room(Tier::device) = std::min(
+          room(Tier::device), static_cast<std::int64_t>(constraints_.memory_share * limits().even));
+    const std::int64_t memory = room(Tier::device);
+    if (memory < detail::PartPlacement::no_limit && !options_.has(Tier::host) &&
+        !options_.has(Tier::file))
+      room(Tier::device) = std::max<std::int64_t>(memory - static_cast<std::int64_t>(later), 1);
+    placement_.begin_beside(before);
+    Found found;
+    search_once(found);
+    room(Tier::device) = memory;
+    found.value = placement_.value();
+    after = placement_.placed();
+    return choice_of(found);
   }
 
  private:
@@ -120,14 +163,13 @@ class Planner : detail::PlanSteps {
       effort_ = std::max(effort_ / 2, all / 20);
       exchange_some(found, 200 + 60 * tables);
       effort_ = all / 20;
-      settle(found, 1e-2);
+      settle(found, 1e-2, 0.9);
       if (found.value.better_than(best.value)) best = std::move(found);
     }
-    for (int i = 0; i < 3; ++i) {
-      const double before = best.value.step;
+    for (const auto& [worse, even] :
+         {std::pair{3e-2, 0.0}, {1e-2, 0.9}, {3e-3, 0.6}, {1e-3, 0.0}}) {
       effort_ = all / 20;
-      settle(best, 3e-3);
-      if (best.value.step > before * (1 - 1e-4)) break;
+      settle(best, worse, even);
     }
   }
 
@@ -143,13 +185,16 @@ class Planner : detail::PlanSteps {
   }
 
   constexpr void try_limits(Found& best) {
-    const double mean_seconds = options_.least_seconds();
+    const double mean_seconds = mean_seconds_ > 0 ? mean_seconds_ : options_.least_seconds();
+    detail::TierBytes fill_room = limits().room;
+    fill_room.device =
+        static_cast<std::int64_t>(static_cast<double>(fill_room.device) * share_of_room_);
     std::vector<int> choice;
     if (options_.has(Tier::host) || options_.has(Tier::file))
       for (const double fill : {0.95, 0.8, 0.6})
         for (const bool caches : {true, false}) {
           if (!caches && !options_.has(Tier::host)) continue;
-          options_.fill_devices(limits().room, fill, caches, choice);
+          options_.fill_devices(fill_room, fill, caches, choice);
           consider(choice, best);
         }
     std::vector<int> last;
@@ -245,6 +290,7 @@ class Planner : detail::PlanSteps {
   Layout layout_;  // tables and features; shards of whatever is being looked at
   const CostModel& model_;
   const PlanConstraints& constraints_;
+  double mean_seconds_ = 0, share_of_room_ = 1;  // of a round
 };
 
 }}  // namespace tessera::v0

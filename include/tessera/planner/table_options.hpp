@@ -79,6 +79,20 @@ class TableOptions {
     return sum;
   }
 
+  /// What a mean rank carries of the parts of every table's cheapest option.
+  constexpr StageLoad least_load() const {
+    StageLoad sum;
+    for (std::size_t t = 0; t < tables(); ++t) {
+      std::size_t best = begin(t);
+      for (std::size_t o = begin(t); o < end(t); ++o)
+        if (all_[o].total < all_[best].total) best = o;
+      const CutOption& o = all_[best];
+      if (o.cut != Cut::replicated && o.cut != Cut::row_wise)
+        sum.add(o.load, static_cast<double>(o.rectangles) / ranks_);
+    }
+    return sum;
+  }
+
   /// Every table's cheapest option whose parts keep both limits, or that exceeds them least.
   constexpr void choose(double seconds, double bytes, std::vector<int>& choice) const {
     choice.clear();
