@@ -47,6 +47,18 @@ struct CopiesOnThree {
   }
 };
 
+template <class... Sources>
+struct LeavesOnThree {
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
+    return {.rectangle = {0, table.rows, 0, table.width},
+            .place = {},
+            .tier = topology.ranks == 3 ? Tier::host : Tier::device};
+  }
+};
+
 template <class Policy>
 void on_ranks(int ranks) {
   run_ranks(ranks, [](ThreadCommunicator& c) {
@@ -98,9 +110,8 @@ TEST_CASE("tables for which there is no memory") {
 }
 
 TEST_CASE(
-    "a policy that says whole_rows or column_parts and cuts other columns on three ranks, or "
-    "copies "
-    "tables on three ranks alone") {
+    "a policy that says whole_rows or column_parts and, on three ranks alone, cuts other columns, "
+    "copies tables, or keeps them elsewhere") {
   check_message([] { on_ranks<CutsOnThree<Table<"t", 10, 4>>>(3); },
                 "table 't' has a shard of 2 columns, which its policy's whole_rows or column_parts "
                 "rules out");
@@ -113,6 +124,9 @@ TEST_CASE(
       "a policy with whole_rows or column_parts copies table 't' on 3 ranks, but not on two");
   on_ranks<CutsOnThree<Table<"t", 10, 4>>>(2);
   on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(4);
+  check_message([] { on_ranks<LeavesOnThree<Table<"t", 10, 4>>>(3); },
+                "keeps table 't' out of the device's memory on 3 ranks, but not on 1, 2 and 4");
+  on_ranks<LeavesOnThree<Table<"t", 10, 4>>>(2);
 }
 
 TEST_CASE("rows that changed hands start anew, and only those") {

@@ -92,6 +92,10 @@ TEST_CASE("tables in files: what is missing or has no room is an error that name
                   "is OnFile without a size for its cache; give Options::files.cache_bytes");
     check_message([&] { small(c, path + "/taken/tables", 40); },
                   "cannot make the folder of table files");
+    {
+      const E made = small(c, path + "/folders/that/are/new/", 40);
+      CHECK(!std::filesystem::is_empty(folder.path / "folders" / "that" / "are" / "new"));
+    }
     const E first = small(c, path, 40);
     check_message([&] { small(c, path, 40); }, "is in use by another process or collection");
     check_message([&] { detail::DirectFile(folder.path / "large", std::size_t{1} << 50); },
