@@ -96,6 +96,7 @@ TEST_CASE("tables in files: what is missing or has no room is an error that name
       const E made = small(c, path + "/folders/that/are/new/", 40);
       CHECK(!std::filesystem::is_empty(folder.path / "folders" / "that" / "are" / "new"));
     }
+    std::filesystem::remove_all(folder.path / "folders");
     const E first = small(c, path, 40);
     check_message([&] { small(c, path, 40); }, "is in use by another process or collection");
     check_message([&] { detail::DirectFile(folder.path / "large", std::size_t{1} << 50); },
