@@ -53,42 +53,15 @@ class BasicThreadCommunicator {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    detail::check_counts(Collective::all_to_all, rank_, size(), "send", send.size(), send_counts);
-    detail::check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(),
-                         receive_counts);
-    Call call = make_call<T>(Collective::all_to_all, send, receive);
-    call.send_counts = send_counts.data();
-    const auto check = [&](const detail::CallHeader& header) {
-      return detail::disagreement_of_counts(
-          header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; },
-          [&](int peer) { return receive_counts[peer]; });
-    };
-    run(call, check, [&] {
-      for_each_peer([&](int peer) {
-        const Call& from = peer_call(peer);
-        memory_.copy(receive.data() + offset(receive_counts.data(), peer),
-                     elements<T>(from) + offset(from.send_counts, rank_),
-                     receive_counts[peer] * sizeof(T));
-      });
-    });
+    exchange_blocks(make_call<T>(Collective::all_to_all, send, receive), send_counts,
+                    receive.size(), receive_counts);
   }
 
   /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    detail::check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
-    const auto check = [&](const detail::CallHeader& header) {
-      return detail::disagreement_of_counts(
-          header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; },
-          [&](int peer) { return counts[peer]; });
-    };
-    run(make_call<T>(Collective::all_gather, send, receive), check, [&] {
-      for_each_peer([&](int peer) {
-        memory_.copy(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)),
-                     counts[peer] * sizeof(T));
-      });
-    });
+    gather_blocks(make_call<T>(Collective::all_gather, send, receive), receive.size(), counts);
   }
 
   /// Replaces `values` on every rank by the reduction over all ranks, element by element.
@@ -141,12 +114,7 @@ class BasicThreadCommunicator {
   /// Gives every rank the `values` of rank `root`.
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    detail::check_root(rank_, size(), root);
-    Call call = make_call<T>(Collective::broadcast, values, values);
-    call.header.root = root;
-    run(call, nothing_more, [&] {
-      if (rank_ != root) memory_.copy(values.data(), peer_call(root).send, values.size_bytes());
-    });
+    copy_root(make_call<T>(Collective::broadcast, values, values), root);
   }
 
   /// Returns when every rank has called it.
@@ -170,6 +138,57 @@ class BasicThreadCommunicator {
   /// The check of collectives whose headers say it all.
   static detail::Disagreement nothing_more(const detail::CallHeader&) { return {}; }
 
+  // What moves and is not summed, in bytes, for all types of elements.
+
+  void exchange_blocks(Call call, std::span<const std::size_t> send_counts, std::size_t received,
+                       std::span<const std::size_t> receive_counts) {
+    detail::check_counts(Collective::all_to_all, rank_, size(), "send", call.header.size,
+                         send_counts);
+    detail::check_counts(Collective::all_to_all, rank_, size(), "receive", received,
+                         receive_counts);
+    call.send_counts = send_counts.data();
+    const auto check = [&](const detail::CallHeader& header) {
+      return detail::disagreement_of_counts(
+          header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; },
+          [&](int peer) { return receive_counts[peer]; });
+    };
+    const std::size_t bytes = call.header.element_size;
+    run(call, check, [&] {
+      for_each_peer([&](int peer) {
+        const Call& from = peer_call(peer);
+        memory_.copy(call.receive + offset(receive_counts.data(), peer) * bytes,
+                     from.send + offset(from.send_counts, rank_) * bytes,
+                     receive_counts[peer] * bytes);
+      });
+    });
+  }
+
+  void gather_blocks(const Call& call, std::size_t received, std::span<const std::size_t> counts) {
+    detail::check_counts(Collective::all_gather, rank_, size(), "receive", received, counts);
+    const auto check = [&](const detail::CallHeader& header) {
+      return detail::disagreement_of_counts(
+          header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; },
+          [&](int peer) { return counts[peer]; });
+    };
+    const std::size_t bytes = call.header.element_size;
+    run(call, check, [&] {
+      for_each_peer([&](int peer) {
+        memory_.copy(call.receive + offset(counts.data(), peer) * bytes, peer_call(peer).send,
+                     counts[peer] * bytes);
+      });
+    });
+  }
+
+  void copy_root(Call call, int root) {
+    detail::check_root(rank_, size(), root);
+    call.header.root = root;
+    run(call, nothing_more, [&] {
+      if (rank_ != root)
+        memory_.copy(call.receive, peer_call(root).send,
+                     call.header.size * call.header.element_size);
+    });
+  }
+
   template <class T>
   static const T* elements(const Call& call) {
     return reinterpret_cast<const T*>(call.send);
@@ -189,13 +208,23 @@ class BasicThreadCommunicator {
   /// One collective, with this rank's memory ready before peers use it and this rank's own work
   /// done before they go on.
   template <class Check, class Move>
-  void run(const Call& call, Check check, Move move) {
+  void run(const Call& call, const Check& check, const Move& move) {
+    struct Own final : ThreadGroup::Work {
+      Own(Memory& m, const Check& c, const Move& f) : memory(m), checks(c), moves(f) {}
+      detail::Disagreement check(const detail::CallHeader& header) const override {
+        return checks(header);
+      }
+      void move() const override {
+        moves();
+        memory.complete();
+      }
+      Memory& memory;
+      const Check& checks;
+      const Move& moves;
+    };
     memory_.publish(call.send);
     memory_.publish(call.receive);
-    group_->run(rank_, call, check, [&] {
-      move();
-      memory_.complete();
-    });
+    group_->run(rank_, call, Own(memory_, check, move));
   }
 
   ThreadGroup* group_;

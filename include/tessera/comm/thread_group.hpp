@@ -79,6 +79,16 @@ class ThreadGroup {
     const std::size_t* send_counts = nullptr;  // in elements
   };
 
+  /// What one rank does in a collective.
+  struct Work {
+    /// Says what disagrees between this rank and its peers.
+    virtual detail::Disagreement check(const detail::CallHeader&) const = 0;
+    virtual void move() const = 0;  ///< brings the data
+
+   protected:
+    ~Work() = default;
+  };
+
   /// What a rank shows its peers. They read `call` between the two barriers of a collective only,
   /// `fault` after the second.
   struct alignas(64) Slot {
@@ -94,11 +104,9 @@ class ThreadGroup {
 
   const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
 
-  /// Runs one collective of `rank`: `check` says what disagrees between this rank and its peers,
-  /// `move` brings the data. In between peers use this rank's memory, so that only the wait before
-  /// may be left early.
-  template <class Check, class Move>
-  void run(int rank, const Call& call, Check check, Move move) {
+  /// Runs one collective of `rank`. While `work` moves data, peers use this rank's memory: only the
+  /// wait before may be left early.
+  void run(int rank, const Call& call, const Work& work) {
     Slot& mine = slots_[static_cast<std::size_t>(rank)];
     const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
     const Collective collective = call.header.collective;
@@ -107,19 +115,18 @@ class ThreadGroup {
     mine.fault.text.clear();
     mine.step.store(step, std::memory_order_relaxed);
     enter(rank, collective, step);
-    exchange(rank, mine, step, check, move);
+    exchange(rank, mine, step, work);
     if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
   }
 
-  template <class Check, class Move>
-  void exchange(int rank, Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
+  void exchange(int rank, Slot& mine, std::uint64_t step, const Work& work) noexcept {
     const auto header_of = [&](int peer) -> const detail::CallHeader& {
       return call_of(peer).header;
     };
     mine.fault = detail::disagreement_of_calls(mine.call.header.collective, size(), header_of);
-    if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
     try {
-      if (mine.fault.text.empty()) move();
+      if (mine.fault.text.empty()) mine.fault = work.check(mine.call.header);
+      if (mine.fault.text.empty()) work.move();
     } catch (const std::exception& error) {
       mine.fault = {rank,
                     fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective),
