@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# tessera_fuse(TARGET SOURCE) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file
+# tessera_fuse(TARGET SOURCE [FILES]) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file
 # keeps its names in a namespace of its own; what any of them includes comes before all. So what their collections have in common, most of
-# their code, is compiled once. `--source-file` picks a file's tests. Not for files that replace operator new; tests that stand in
-# headers have no file to be picked by.
+# their code, is compiled once. FILES becomes the list of files that its tests are in, for `--source-file`: itself and the headers
+# <.../..._cases.hpp> that it includes. Not for files that replace operator new.
 function(tessera_fuse target source)
   if(NOT TARGET ${target})
     cmake_path(GET source EXTENSION LAST_ONLY extension)
@@ -28,6 +28,11 @@ function(tessera_fuse target source)
       string(APPEND includes "${line}\n")
     endif()
   endforeach()
+  if(ARGC GREATER 2)
+    list(FILTER lines INCLUDE REGEX "<.*_cases[.]hpp>")
+    list(TRANSFORM lines REPLACE ".*<(.*)>.*" "\\1")
+    set(${ARGV2} "${source}" ${lines} PARENT_SCOPE)
+  endif()
   string(MAKE_C_IDENTIFIER "${source}" name)
   string(APPEND bodies "namespace ${name} {\n#include \"${path}\"\n}\n")
   set_target_properties(${target} PROPERTIES fused_includes "${includes}" fused_bodies "${bodies}")
