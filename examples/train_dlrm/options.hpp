@@ -31,7 +31,7 @@ struct Options {
   std::string schema;  ///< YAML file that says what the columns of `data` mean; empty: Criteo's
   std::int64_t shuffle_window = 1 << 18;  ///< samples of a schema's file in memory
   int parser_threads = 1;
-  std::int64_t samples = 3'000'000;
+  std::int64_t samples = 1'600'000;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;
   std::int64_t max_rows = 0;  ///< 0 here and below: not given

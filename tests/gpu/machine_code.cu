@@ -14,19 +14,19 @@ namespace tessera { inline namespace v0 { namespace gpu {
 template <class Id, class Out = float>
 using Lookups = GroupBatch<op::LookupGroup<Id, Out>>;
 template __global__ void detail::copy_rows<float, std::int32_t, 128>(
-    const float*, const __grid_constant__ Lookups<std::int32_t>);
+    const float*, const Lookups<std::int32_t> __grid_constant__);
 template __global__ void detail::copy_rows<float, std::int64_t, 16>(
-    const float*, const __grid_constant__ Lookups<std::int64_t>);
+    const float*, const Lookups<std::int64_t> __grid_constant__);
 template __global__ void detail::copy_rows<BFloat16, std::int32_t, 128>(
-    const BFloat16*, const __grid_constant__ Lookups<std::int32_t>);
+    const BFloat16*, const Lookups<std::int32_t> __grid_constant__);
 template __global__ void detail::copy_rows<float, std::int32_t, 128, BFloat16>(
-    const float*, const __grid_constant__ Lookups<std::int32_t, BFloat16>);
+    const float*, const Lookups<std::int32_t, BFloat16> __grid_constant__);
 template __global__ void detail::pool_bags<float, std::int32_t, 128>(
-    const float*, const __grid_constant__ Lookups<std::int32_t>);
+    const float*, const Lookups<std::int32_t> __grid_constant__);
 template __global__ void detail::pool_bags<Half, std::int64_t, 16>(
-    const Half*, const __grid_constant__ Lookups<std::int64_t>);
+    const Half*, const Lookups<std::int64_t> __grid_constant__);
 template __global__ void detail::pool_rows<float, std::int64_t, 16>(
-    const float*, const __grid_constant__ Lookups<std::int64_t>);
+    const float*, const Lookups<std::int64_t> __grid_constant__);
 
 template <class T, class O>
 using Update128 = ApplyOptimizer<T, 128, O>;
@@ -43,7 +43,7 @@ template __global__ void merge_windows<Update128<BFloat16, RowWiseAdagrad>>(
     Sorted, const Update128<BFloat16, RowWiseAdagrad>, const PartialSums);
 
 template __global__ void detail::write_split<std::int32_t>(
-    const detail::PackCount*, const __grid_constant__ GroupBatch<detail::SplitGroup<std::int32_t>>);
+    const detail::PackCount*, const GroupBatch<detail::SplitGroup<std::int32_t>> __grid_constant__);
 
 using Criteo = detail::DotShape<27, 128, 16>;
 template __global__ void detail::dot_forward_tensor<Criteo, BFloat16>(

@@ -414,7 +414,7 @@ struct cudaLaunchConfig_t {
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  static_assert((std::is_trivially_copyable_v<Parameters> && ...),
+  static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<Parameters>> && ...),
                 "kernel parameters are copied as bytes");
   const dim3 grid = config->gridDim, block = config->blockDim;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
@@ -428,9 +428,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (config->dynamicSmemBytes >
       simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
     return simt::noted(cudaErrorInvalidValue);
-  using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
-  const Call call(kernel, std::tuple<Parameters...>(
-                              static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  using Values = std::tuple<std::remove_cvref_t<Parameters>...>;
+  using Call = std::pair<void (*)(Parameters...), Values>;
+  const Call call(
+      kernel,
+      Values(static_cast<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...));
   simt::enqueue(config->stream, [=, bytes = config->dynamicSmemBytes] {
     const simt::DeviceAccess access;
     simt::Engine::instance().run_grid(

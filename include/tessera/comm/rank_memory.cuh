@@ -25,7 +25,7 @@ struct ReducePlaces {
 
 template <Reducible T>
 __global__ void __launch_bounds__(reduce_threads)
-    reduce_ranks_values(const __grid_constant__ ReducePlaces<T> places, const std::int64_t count) {
+    reduce_ranks_values(const ReducePlaces<T> __grid_constant__ places, const std::int64_t count) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * reduce_threads + threadIdx.x;
   if (i >= count) return;
   T result = places.from[0][i];

@@ -20,7 +20,7 @@ inline constexpr int any_width_threads = 256;
 template <Element T, IdType Id, Element Out = float>
 __global__ void __launch_bounds__(any_width_threads)
     pool_any_width(const T* __restrict__ arena, const int width,
-                   const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
+                   const GroupBatch<op::LookupGroup<Id, Out>> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const op::LookupGroup<Id, Out>& group = batch.groups[g];
   const op::Bags<Id>& bags = group.bags;

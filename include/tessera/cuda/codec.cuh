@@ -112,7 +112,7 @@ __device__ void move_piece(const MoveGroup<Job>& group, std::int64_t i) {
 /// A thread moves four floats: one piece, or four.
 template <class Job>
 __global__ void __launch_bounds__(move_threads)
-    move_rows(const __grid_constant__ GroupBatch<MoveGroup<Job>> batch) {
+    move_rows(const GroupBatch<MoveGroup<Job>> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const MoveGroup<Job>& group = batch.groups[g];
   std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x;
@@ -219,7 +219,7 @@ __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
 ///     width 16, 4 lanes    warp: rows 0 1 2 3 4 5 6 7, then, of the next flight, 64 .. 71
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_rows(const __grid_constant__ GroupBatch<op::EncodeJob> batch) {
+    encode_rows(const GroupBatch<op::EncodeJob> __grid_constant__ batch) {
   using Row = EncodedRow<C>;
   using Range = typename C::Range;
   const int g = batch.find(blockIdx.x);
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(codec_threads)
 /// The same division of the work.
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_rows(const __grid_constant__ GroupBatch<op::DecodeJob> batch) {
+    decode_rows(const GroupBatch<op::DecodeJob> __grid_constant__ batch) {
   using Row = EncodedRow<C>;
   const int g = batch.find(blockIdx.x);
   const op::DecodeJob& job = batch.groups[g];
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(codec_threads)
 /// For codecs that give whole rows only: a thread takes a row.
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_whole_rows(const __grid_constant__ GroupBatch<op::EncodeJob> batch) {
+    encode_whole_rows(const GroupBatch<op::EncodeJob> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const op::EncodeJob& job = batch.groups[g];
   const std::int64_t row =
@@ -354,7 +354,7 @@ __global__ void __launch_bounds__(codec_threads)
 }
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_whole_rows(const __grid_constant__ GroupBatch<op::DecodeJob> batch) {
+    decode_whole_rows(const GroupBatch<op::DecodeJob> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const op::DecodeJob& job = batch.groups[g];
   const std::int64_t row =

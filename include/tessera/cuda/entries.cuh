@@ -24,7 +24,7 @@ inline constexpr int entry_threads = 256;
 template <IdType Id, class Payload>
 __global__ void __launch_bounds__(entry_threads)
     list_entries(std::uint32_t* rows, Payload* payloads,
-                 const __grid_constant__ GroupBatch<EntryGroup<Id>> batch) {
+                 const GroupBatch<EntryGroup<Id>> __grid_constant__ batch) {
   const unsigned full = 0xffffffffu;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const EntryGroup<Id>& group = batch.groups[g];

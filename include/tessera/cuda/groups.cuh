@@ -116,7 +116,7 @@ struct Parcel {
 };
 
 template <class Item>
-__global__ void unpack(const __grid_constant__ Parcel<Item> parcel, Item* items) {
+__global__ void unpack(const Parcel<Item> __grid_constant__ parcel, Item* items) {
   const int i = static_cast<int>(threadIdx.x);
   if (i < parcel.count) items[i] = parcel.items[i];
 }

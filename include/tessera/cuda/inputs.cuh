@@ -41,8 +41,8 @@ __device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::in
 /// out to its lanes.
 template <IdType Id>
 __global__ void __launch_bounds__(admit_threads)
-    admit_ids(const __grid_constant__ AdmitArrays<Id> arrays,
-              const __grid_constant__ GroupBatch<AdmitGroup<Id>> batch) {
+    admit_ids(const AdmitArrays<Id> __grid_constant__ arrays,
+              const GroupBatch<AdmitGroup<Id>> __grid_constant__ batch) {
   constexpr unsigned full = 0xffffffffu;
   const auto& p = arrays.p;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(admit_threads)
 /// Makes all bags empty where offsets go backwards. Works out what the first fault is, unless an
 /// earlier one is still waiting to be read.
 template <IdType Id>
-__global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
+__global__ void explain_fault(const AdmitArrays<Id> __grid_constant__ arrays) {
   const auto& p = arrays.p;
   op::InputFault& fault = *p.fault;
   if (fault.backwards != 0)

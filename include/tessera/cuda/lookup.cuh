@@ -45,7 +45,7 @@ __device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::in
 template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads)
     copy_rows(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
+              const GroupBatch<op::LookupGroup<Id, Out>> __grid_constant__ batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const auto place = batch.template place<takes_turns<Width, Out>>(blockIdx.x);
@@ -133,7 +133,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
 template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::words <= 4 ? 4 : 3)
     pool_bags(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
+              const GroupBatch<op::LookupGroup<Id, Out>> __grid_constant__ batch) {
   using Lanes = RowLanes<T, Width>;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const op::LookupGroup<Id, Out>& group = batch.groups[g];
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::words <= 4
 template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads)
     pool_rows(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<op::LookupGroup<Id, Out>> batch) {
+              const GroupBatch<op::LookupGroup<Id, Out>> __grid_constant__ batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const auto place = batch.template place<takes_turns<Width, Out>>(blockIdx.x);

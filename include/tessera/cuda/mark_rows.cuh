@@ -17,7 +17,7 @@ inline constexpr int mark_threads = 256;
 /// word.
 template <IdType Id>
 __global__ void __launch_bounds__(mark_threads)
-    mark_rows(std::uint32_t* bits, const __grid_constant__ GroupBatch<op::Bags<Id>> batch) {
+    mark_rows(std::uint32_t* bits, const GroupBatch<op::Bags<Id>> __grid_constant__ batch) {
   constexpr unsigned full = 0xffffffffu;
   constexpr std::int64_t none = -1;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
@@ -40,8 +40,7 @@ __global__ void __launch_bounds__(mark_threads)
 template <IdType Id>
 struct op::Kernel<op::MarkRows<Id>, Cuda> {
   static void run(const Cuda& backend, const typename op::MarkRows<Id>::Parameters& p) {
-    void (*const kernel)(std::uint32_t*, gpu::GroupBatch<op::Bags<Id>>) =
-        gpu::detail::mark_rows<Id>;
+    auto* const kernel = &gpu::detail::mark_rows<Id>;
     const auto blocks_of = [](const op::Bags<Id>& bags) {
       return gpu::ceil_divide(bags.bags, gpu::detail::mark_threads);
     };

@@ -54,7 +54,7 @@ __device__ inline PackCount unpack_word(std::uint64_t word) {
 
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
-    count_tiles(PackCount* tiles, const __grid_constant__ GroupBatch<PackGroup<Id>> batch) {
+    count_tiles(PackCount* tiles, const GroupBatch<PackGroup<Id>> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const PackGroup<Id>& group = batch.groups[g];
   const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(sum_threads)
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     sum_tiles(PackCount* tiles, PackCount* totals,
-              const __grid_constant__ GroupBatch<PackGroup<Id>> batch) {
+              const GroupBatch<PackGroup<Id>> __grid_constant__ batch) {
   const PackGroup<Id>& group = batch.groups[blockIdx.x];
   PackCount before{0, 0};
   for (std::int64_t first = 0; first < group.tiles(); first += sum_threads) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(sum_threads)
 /// for, which op::AdmitIds has noted (they are more than their feature's bound), are left out.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
-    write_tiles(const PackCount* tiles, const __grid_constant__ GroupBatch<PackGroup<Id>> batch) {
+    write_tiles(const PackCount* tiles, const GroupBatch<PackGroup<Id>> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const PackGroup<Id>& group = batch.groups[g];
   const auto& block = group.block;
@@ -219,7 +219,7 @@ __device__ inline void sum_cells(int count, SplitCells& cells) {
 /// As count_tiles, for all blocks of a group in one pass over its ids.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
-    count_split(PackCount* tiles, const __grid_constant__ GroupBatch<SplitGroup<Id>> batch) {
+    count_split(PackCount* tiles, const GroupBatch<SplitGroup<Id>> __grid_constant__ batch) {
   auto& cells = block_shared<SplitCells>();
   const int g = batch.find(blockIdx.x);
   const SplitGroup<Id>& group = batch.groups[g];
@@ -282,7 +282,7 @@ __device__ void write_one_id_bags(const SplitGroup<Id>& group, std::int64_t tile
 /// sums say.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
-    write_split(const PackCount* tiles, const __grid_constant__ GroupBatch<SplitGroup<Id>> batch) {
+    write_split(const PackCount* tiles, const GroupBatch<SplitGroup<Id>> __grid_constant__ batch) {
   auto& cells = block_shared<SplitCells>();
   const int g = batch.find(blockIdx.x), t = static_cast<int>(threadIdx.x);
   const SplitGroup<Id>& group = batch.groups[g];
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(sum_threads)
 /// A block goes through a job's lengths, a few per thread at a time.
 template <int = 0>
 __global__ void __launch_bounds__(sum_threads)
-    offsets_from_lengths(const __grid_constant__ GroupBatch<op::OffsetsFromLengths::Job> batch) {
+    offsets_from_lengths(const GroupBatch<op::OffsetsFromLengths::Job> __grid_constant__ batch) {
   constexpr int per_thread = 8;
   const op::OffsetsFromLengths::Job& job = batch.groups[blockIdx.x];
   std::uint64_t before = 0;

@@ -21,7 +21,7 @@ struct NumberedSearch {
 /// A thread for each end of a range.
 template <int = 0>
 __global__ void find_rows(op::PlaceRange* found,
-                          const __grid_constant__ GroupBatch<NumberedSearch> batch) {
+                          const GroupBatch<NumberedSearch> __grid_constant__ batch) {
   if (threadIdx.x >= 2) return;
   const NumberedSearch& search = batch.groups[blockIdx.x];
   const auto row =
@@ -40,7 +40,7 @@ __global__ void find_rows(op::PlaceRange* found,
 /// A thread takes a row.
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
-    write_mean_squares(const __grid_constant__ GroupBatch<op::WriteMeanSquares::Job> batch) {
+    write_mean_squares(const GroupBatch<op::WriteMeanSquares::Job> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const op::WriteMeanSquares::Job& job = batch.groups[g];
   const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
@@ -63,7 +63,7 @@ struct CombineOnDevice {
 
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
-    combine_mean_squares(const __grid_constant__ GroupBatch<CombineOnDevice> batch) {
+    combine_mean_squares(const GroupBatch<CombineOnDevice> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const CombineOnDevice& job = batch.groups[g];
   const std::int64_t at = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;

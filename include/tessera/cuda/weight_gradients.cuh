@@ -18,10 +18,10 @@ inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the cont
 /// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16,
 /// then the 16 sums are added as the contract's tree, the far steps between lanes.
 template <Element T, IdType Id, int Width, Element G = float>
-__global__ void __launch_bounds__(weight_threads) weight_gradients(
-    const T* __restrict__ arena, const int any_width,
-    const __grid_constant__ GroupBatch<typename op::WeightGradients<T, Id, Width, G>::Group>
-        batch) {
+__global__ void __launch_bounds__(weight_threads)
+    weight_gradients(const T* __restrict__ arena, const int any_width,
+                     const GroupBatch<typename op::WeightGradients<T, Id, Width, G>::Group>
+                         __grid_constant__ batch) {
   constexpr bool whole = Width != op::dynamic_width && Width % 4 == 0;
   const int width = Width != op::dynamic_width ? Width : any_width;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(entry_value_threads)
 
 template <int = 0>
 __global__ void __launch_bounds__(entry_value_threads)
-    scale_entry_values(const __grid_constant__ GroupBatch<op::ScaleEntryValues::Job> batch) {
+    scale_entry_values(const GroupBatch<op::ScaleEntryValues::Job> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const op::ScaleEntryValues::Job& job = batch.groups[g];
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * entry_value_threads + threadIdx.x;

@@ -76,7 +76,7 @@ struct WeightCopy {
 /// All matrices of a stack of layers; a thread takes 8 neighbouring elements of a row.
 template <class T>
 __global__ void __launch_bounds__(dense_threads)
-    copy_weights(const __grid_constant__ GroupBatch<WeightCopy<T>> batch) {
+    copy_weights(const GroupBatch<WeightCopy<T>> __grid_constant__ batch) {
   const int g = batch.find(blockIdx.x);
   const WeightCopy<T>& copy = batch.groups[g];
   const auto i = static_cast<std::uint32_t>(

@@ -8,7 +8,8 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __grid_constant__
+// Read by all threads, copied by none.
+#define __grid_constant__ &
 
 #include <simt/memory_pools.hpp>
 #include <simt/runtime.hpp>
