@@ -22,7 +22,7 @@ CLEAN = {
     "include/tessera/core/rest.hpp": OPEN + "struct Rest {};\nenum class Way { kIn, kOut };\n" + CLOSE,
     "README.md": "```cpp\nRest rest = Way::kIn;\n```\n",
     "docs/page.md": "A `View` is `Viewed`.\n\n```cpp\nint n = size_of(view);\n```\nNo code: hidden_in_prose.\n",
-    "docs/decisions.md": "`inside` is how it is built.\n",
+    "docs/decisions/one.md": "`inside` is how it is built.\n",
     "examples/rows.cpp": "// in_a_comment\nint main() { return tessera::kRows; }\n",
 }
 # (file, text at the end of its namespace or of a page, or None: without the file; the names that must be found)
