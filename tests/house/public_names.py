@@ -211,7 +211,7 @@ def first_sentence(lines, line):
     while at > 0 and lines[at - 1].lstrip().startswith("///"):
         at -= 1
         comment.insert(0, lines[at].strip()[3:].strip())
-    text = " ".join(comment)
+    text = " ".join(comment[:comment.index("")] if "" in comment else comment)  # an example follows an empty line
     end = re.search(r"[.:;](?= [A-Z`]|$)", text)
     return text[:end.start()].strip() if end else text
 

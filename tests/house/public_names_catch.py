@@ -12,7 +12,7 @@ OPEN = "namespace tessera { inline namespace v0 {\n"
 CLOSE = "}}  // namespace tessera::v0\n"
 HEADER = "include/tessera/core/view.hpp"
 CLEAN = {
-    HEADER: OPEN + "/// Hidden, `hidden()`\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
+    HEADER: OPEN + "/// Hidden, `hidden()`\n///\n///     an example;\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
             "  { t.rows() } -> std::same_as<int>;\n};\nconstexpr int kRows = int{3};\nstruct View {\n  int rows() const { return kRows; }\n"
             "  struct Inner {};\n};\n[[nodiscard]] inline int size_of(const View& view) { return view.rows(); }\n"
             "inline int View::columns() { return 1; }\n"
