@@ -20,8 +20,8 @@ inline constexpr int native_lanes = 4;
 
 template <class T, int N>
 struct VectorOf {
-  typedef T Type __attribute__((
-      vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
+  // NOLINTNEXTLINE(modernize-use-using): clang wants the attribute here
+  typedef T Type __attribute__((vector_size(N * sizeof(T))));
 };
 template <class T>
 struct VectorOf<T, 1> {

@@ -115,7 +115,7 @@ class TabularEncoder {
   static constexpr std::int64_t kMissingRow = 0;
   static constexpr std::int64_t kUnknownRow = 1;
 
-  TabularEncoder(const TabularStatistics& statistics, TabularEncoderOptions options = {})
+  explicit TabularEncoder(const TabularStatistics& statistics, TabularEncoderOptions options = {})
       : schema_(statistics.schema()), seed_(options.seed), rows_by_key_(schema_.tables.size()) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     require(options.max_rows >= 3 && options.max_rows <= kMost,

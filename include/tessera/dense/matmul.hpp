@@ -150,7 +150,7 @@ class MatMul {
  public:
   /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`:
   /// oneDNN's choice).
-  MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
+  explicit MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
       : rectified_(shape.relu ? shape.m * shape.n : 0), output_(shape.output) {
     require(!shape.relu || shape.c_stride == shape.n, "MatMul: ReLU needs dense rows");
     using dims = dnnl::memory::dims;

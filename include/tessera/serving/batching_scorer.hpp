@@ -47,7 +47,7 @@ class BatchingScorer {
   };
 
   /// Throws InvalidArgument for options that are not positive.
-  BatchingScorer(const FrozenModel& model, BatchingOptions options = {})
+  explicit BatchingScorer(const FrozenModel& model, BatchingOptions options = {})
       : model_(model), options_(options) {
     require(options.max_samples >= 1 && options.threads >= 1 && options.max_waiting >= 1 &&
                 options.max_delay.count() >= 0,

@@ -37,10 +37,13 @@ struct CategoryValues {
 class NumberValues {
  public:
   NumberValues() = default;
+  // An argument: what a caller has becomes one.
+  // NOLINTBEGIN(google-explicit-constructor)
   NumberValues(std::span<const float> values) : floats_(values) {}
   NumberValues(std::span<const double> values) : doubles_(values) {}
   template <class T>
   NumberValues(const std::vector<T>& values) : NumberValues(std::span<const T>(values)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   std::size_t size() const { return floats_.size() + doubles_.size(); }
   bool empty() const { return size() == 0; }
