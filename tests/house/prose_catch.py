@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 import prose
 
 prose.NOT_YET = {"docs/old.md"}
+prose.HEADERS_NOT_YET = {"old"}
 
 CLEAN = {
     "README.md": "# Name\n\nA [page](docs/page.md#two-words) and [another](docs/old.md).\n",
@@ -17,6 +18,8 @@ CLEAN = {
                     "- **An item**, bold.\n  It goes on.\n- another\n\n| where | `stands` |\n|---|---|\n| [short](https://example.com/" + "long" * 30 + ") | x |\n",
     "docs/decisions/README.md": "- [One](one.md)\n",
     "docs/decisions/one.md": "# One\n\nTopic, 27 November 2026.\n\nIt is so.\n",
+    "include/tessera/core/one.hpp": "/// Returns `lies`, where it is; as it is used.\nint lies();\n",
+    "include/tessera/old/two.hpp": "int two();  // it stands here\n",
     "docs/old.md": "Not yet rewritten: nobody did.\n",
 }
 # (file, text to add at its end, or with a title in its place, or None: a page of NOT_YET that holds; part of the message)
@@ -40,6 +43,9 @@ PLANTED = [
     ("docs/alone.md", "# Alone\n", "alone.md:1: no README.md leads here"),
     ("docs/decisions/one.md", "# One\n\nIt is so.\n", "one.md:3: a decision says when"),
     ("docs/old.md", None, "old.md:1: holds"),
+    ("include/tessera/core/one.hpp", "int two();  ///< nobody's\n", "core/one.hpp:3: 'nobody'"),
+    ("include/tessera/core/one.hpp", "/// The row lies there.\n", "'lies'"),
+    ("include/tessera/old/two.hpp", "# ", "include/tessera/old:1: holds"),
     ("README.md", "\n" * 110, "113 lines, at most 110"),
     ("README.md", "\n" + "long " * 33 + "\n", "165 characters, at most 160"),
 ]

@@ -53,8 +53,8 @@ std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
 }  // namespace detail
 
 /// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first
-/// such rank: nobody is left waiting, and all know what happened. Errors of the communicator go
-/// through as they are.
+/// such rank: no rank is left waiting, and all know what happened. Errors of the communicator go
+/// through unchanged.
 template <class Comm, class Work>
 void on_all_ranks(Comm& communicator, Work&& work) {
   std::string own;

@@ -41,7 +41,7 @@ using MemoryGather =
     std::function<void(const std::byte* from, std::int64_t stride,
                        std::span<const std::int64_t> rows, std::int64_t row_bytes, std::byte* to)>;
 
-/// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its
+/// Rows of tensors that are in this rank's memory side by side: a rectangle of a table and its
 /// optimizer state, or a dense tensor.
 struct CheckpointRows {
   struct Part {
@@ -65,7 +65,7 @@ struct CheckpointRows {
   std::vector<Part> parts{};
   MemoryCopy copy{};      ///< empty: the host reads and writes the parts itself
   MemoryGather gather{};  ///< of tables that the host cannot read
-  /// of rows in a file: as it is now, where the file system can do that, else null
+  /// of rows in a file: a copy, if the file system can do that, else null
   std::function<std::shared_ptr<const FileClone>()> clone{};
 };
 
@@ -129,7 +129,7 @@ class CheckpointContents {
       int k = 0;
       for (const auto& state : collection.tables().states(shard.table)) {
         const auto& values = shard.states[static_cast<std::size_t>(k++)];
-        // a row's state lies with every part of the row: who holds the first columns writes it
+        // every part of a row has its state: the rank that holds the first columns writes it
         with_matrix(values, [&](const auto& matrix) {
           rows.parts.push_back(part(t + k, state.per_row ? 0 : column, matrix,
                                     write && (!state.per_row || column == 0)));

@@ -40,7 +40,7 @@ inline std::string plain_file_name(std::string_view name) {
   return plain;
 }
 
-/// Where every row of every tensor will lie: safetensors files with their headers. All ranks work
+/// Where every row of every tensor will be: safetensors files with their headers. All ranks work
 /// out the same from the same tensors.
 struct FilePlan {
   struct Piece {

@@ -66,7 +66,7 @@ struct RowInterval {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Of an ascending list, where [begin, end) lies: the first index and how many.
+/// Of an ascending list, where [begin, end) is: the first index and how many.
 inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list,
                                                      std::int64_t begin, std::int64_t end) {
   const auto first = std::lower_bound(list.begin(), list.end(), begin),

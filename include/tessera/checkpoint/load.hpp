@@ -36,7 +36,7 @@ struct LoadOptions {
   /// Where it is given, a table whose optimizer has other states than the checkpoint's keeps the
   /// state it has, which in a new collection is the first, and its name is put here.
   std::vector<std::string>* new_optimizers = nullptr;
-  /// The same for some names of the checkpoint only; '*' stands for any text: {"*.sum", "dense.*"}.
+  /// The same for some names of the checkpoint only; '*' matches any text: {"*.sum", "dense.*"}.
   std::vector<std::string> missing{}, extra{};
 };
 
@@ -76,7 +76,7 @@ inline void convert_elements(const std::byte* from, TensorType from_type, std::b
   });
 }
 
-/// Whether a name is of a pattern's form, in which '*' stands for any text.
+/// Whether a name is of a pattern's form, in which '*' matches any text.
 constexpr bool matches(std::string_view pattern, std::string_view name) {
   std::size_t star = std::string_view::npos, after = 0, p = 0, n = 0;
   while (n < name.size()) {
@@ -224,7 +224,7 @@ class RowLoader {
       block_.resize(static_cast<std::size_t>(count * row_bytes));
       from.increment->read_rows(source, first + (begin - numbers_.begin()), count, block_.data());
       for (std::int64_t r = 0; r < count; ++r) {
-        // A file that lies about the order must not write elsewhere.
+        // A file with a false order must not write elsewhere.
         const std::int64_t model_row = begin[r] - rows.row_begin;
         if (model_row >= 0 && model_row < rows.rows)
           deliver(block_.data() + r * row_bytes, source, part, model(model_row), columns);
@@ -276,7 +276,7 @@ class StoredModel {
 
   /// Tensors whole, numbers and texts.
   const Manifest& manifest() const { return manifest_; }
-  /// Stands for all bytes of both.
+  /// Made of all bytes of both.
   std::uint64_t crc() const {
     return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0);
   }
@@ -336,7 +336,7 @@ class StoredModel {
   std::map<std::string, TensorSource> sources_;
 };
 
-/// What stands where: model against checkpoint. An error shows the first differences.
+/// What the model has, and what the checkpoint. An error shows the first differences.
 class Comparison {
  public:
   Comparison(const CheckpointContents& contents, const Manifest& manifest,

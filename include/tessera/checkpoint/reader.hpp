@@ -41,7 +41,7 @@ class CheckpointReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Of the manifest's text: it stands for the whole checkpoint, as the manifest holds the
+  /// Of the manifest's text: it covers the whole checkpoint, as the manifest holds the
   /// checksums of all files.
   std::uint32_t crc() const { return crc_; }
 
@@ -79,7 +79,7 @@ class CheckpointReader {
           place(manifest_.tensors[t], piece);
   }
 
-  /// Rows [begin, begin + count) as they are stored. What they lie in is not verified; `verify`
+  /// Rows [begin, begin + count) as they are stored. Their chunks are not verified; `verify`
   /// does that.
   void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count,
                  std::byte* to) {

@@ -21,7 +21,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Where a block of rows of one part lies in memory.
+/// Where a block of rows of one part is in memory.
 struct RowBlock {
   const std::byte* data = nullptr;
   std::int64_t stride = 0;  ///< bytes
@@ -46,7 +46,7 @@ inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& p
     copy_rows({from, part.stride}, count, row_bytes, to);
 }
 
-/// The rows of a checkpoint as they are in memory now.
+/// The rows of a checkpoint, in memory.
 class LiveRows {
  public:
   /// Rows [first, first + count) of every part, valid until the next call.
@@ -124,7 +124,7 @@ class RowWriter {
       : folder_(std::move(folder)), tensors_(tensors), plan_(plan), finite_(finite) {}
 
   /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows
-  /// that nobody here writes are passed over.
+  /// that this process does not write are passed over.
   template <class Source>
   void write(const CheckpointRows& rows, Source&& source) {
     if (std::none_of(rows.parts.begin(), rows.parts.end(),
@@ -254,7 +254,7 @@ class RowWriter {
     open(run.piece->file).write_at(offset, {rows.data, size});
   }
 
-  /// Rows of other ranks lie between: a call of the system for each would cost more than its bytes.
+  /// Rows of other ranks are between: a call of the system for each would cost more than its bytes.
   void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows,
                      std::int64_t count, std::int64_t bytes) {
     const File::Window window(

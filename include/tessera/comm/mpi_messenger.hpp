@@ -72,7 +72,7 @@ class MpiFailureChannel {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Sends `message`, which must stay as it is, to all peers. Small messages: MPI takes them
+  /// Sends `message`, which must not change, to all peers. Small messages: MPI takes them
   /// without a receiver.
   void tell(const Message& message) noexcept {
     for (int peer = 0; peer < size_; ++peer) {

@@ -103,7 +103,7 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     out.write(reinterpret_cast<const char*>(&id), sizeof(id));
     out.close();
     require<Error>(out.good(), "share_nccl_id: cannot write '{}'", part.string());
-    std::filesystem::rename(part, file);  // at once: nobody sees half of it
+    std::filesystem::rename(part, file);  // at once: no reader sees half of it
     return id;
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout;

@@ -151,7 +151,7 @@ void require_memory(const C& c) {
 }  // namespace detail
 
 /// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until
-/// its result is there and until nobody reads this rank's buffers any more, and every rank makes
+/// its result is there and until no rank reads this rank's buffers any more, and every rank makes
 /// the same calls in the same order. What cannot finish throws `CommunicatorError`. Meaning, laws
 /// and the smallest model: docs/concepts/communicator.md.
 template <class C, Collective Needs = Collective::all>

@@ -64,7 +64,7 @@ template <int N>
 #endif
 }
 
-/// The same of an `a` that nobody reads afterwards: the result takes its register, where that of
+/// The same of an `a` that is not read afterwards: the result takes its register, where that of
 /// multiply_add takes a copy of c.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> multiply_add_over(Vector<float, N> a,

@@ -13,7 +13,7 @@
 namespace tessera { inline namespace v0 {
 
 /// The newest version of something that many threads read and one replaces, as a whole. Reading
-/// takes no lock and waits for nobody; a version that was replaced lives until no reader has it
+/// takes no lock and never waits; a version that was replaced lives until no reader has it
 /// pinned and `publish` or `collect` is called. (Hazard pointers: M. Michael, 2004.)
 template <class T>
 class Published {

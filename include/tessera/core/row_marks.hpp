@@ -8,7 +8,7 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which rows of a collection updates have changed since somebody began to ask: what increments of
-/// checkpoints live on. The bits lie in the backend's memory, where updates set them in the order
+/// checkpoints live on. The bits are in the backend's memory, where updates set them in the order
 /// of their work; only `changed` waits for that.
 class RowMarks {
  public:

@@ -48,7 +48,7 @@ TESSERA_HOST_DEVICE constexpr std::uint32_t rounding_bits(std::uint64_t row_key,
 
 /// Rounds up with the probability that makes the expected value exact (to 2^-16 of the distance,
 /// 2^-13 for Half), so that updates smaller than half a unit in the last place are not lost.
-/// `bits`: 16 uniform random bits. NaN and infinity stay; float stays as it is.
+/// `bits`: 16 uniform random bits. NaN and infinity stay; float does not change.
 template <Element T>
 TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
   if constexpr (std::is_same_v<T, float>) {

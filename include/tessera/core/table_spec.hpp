@@ -25,7 +25,7 @@ constexpr std::optional<Pooling> find_pooling(std::string_view name) {
     if (to_string(pooling) == name) return pooling;
   return std::nullopt;
 }
-/// Whether the rows of a feature come to the rank that asks as they are, each distinct one once.
+/// Whether the rows of a feature come to the rank that asks unpooled, each distinct one once.
 /// Such features have no weights.
 constexpr bool keeps_rows(Pooling pooling) {
   return pooling == Pooling::max || pooling == Pooling::none;

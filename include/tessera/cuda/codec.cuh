@@ -51,7 +51,7 @@ inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::Dec
   return rounds;
 }
 
-/// Rows of floats as they are: four floats per thread where both sides allow it, else one;
+/// Rows of floats, unchanged: four floats per thread where both sides allow it, else one;
 /// neighbouring threads take neighbouring columns.
 inline constexpr int move_threads = 256;
 

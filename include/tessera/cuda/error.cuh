@@ -29,7 +29,7 @@ class CudaError : public Error {
 
 namespace gpu {
 
-/// Throws CudaError. CUDA also keeps the code as this thread's last error; whoever asks for that
+/// Throws CudaError. CUDA also keeps the code as this thread's last error; code that asks for it
 /// later, as CUB does after each of its launches, would take it for an error of its own.
 [[noreturn]] inline void fail(cudaError_t code, const std::string& doing) {
   static_cast<void>(cudaGetLastError());

@@ -173,7 +173,7 @@ __device__ OneIdBag<Id> vote(const SplitGroup<Id>& group, std::int64_t tile, War
   return mine;
 }
 
-/// Per block of rows and thread: bags and entries, as in tile_word; once summed, what stands before
+/// Per block of rows and thread: bags and entries, as in tile_word; once summed, those before
 /// the thread, and all at the end.
 using SplitCells = std::uint64_t[split_blocks][sum_threads + 1];
 

@@ -53,8 +53,8 @@ struct RowLanes {
   /// Rows to load before the first is used: about 64 bytes per lane.
   static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
   static constexpr int floats = pieces * vector;                 ///< that a lane holds of a row
-  static constexpr int words = (pieces * vector_bytes + 3) / 4;  ///< registers of them as they lie
-  /// Rows to load where little else needs registers, as floats and as they lie.
+  static constexpr int words = (pieces * vector_bytes + 3) / 4;  ///< registers of them as stored
+  /// Rows to load where little else needs registers, as floats and as stored.
   static constexpr int most_in_flight = rows_in_registers(floats),
                        most_raw_in_flight = rows_in_registers(words);
 
@@ -78,7 +78,7 @@ struct alignas(sizeof(T) * Count) Packed {
   T x[Count];
 };
 
-/// Neighbouring elements as they lie in memory, read and written at once: those of 16 bits in
+/// Neighbouring elements as stored in memory, read and written at once: those of 16 bits in
 /// pairs, where they are even in number.
 template <class T, int Count>
 struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
@@ -214,7 +214,7 @@ __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   return part;
 }
 
-/// A lane's part of a row as it lies in memory: elements of 16 bits take half of RowPart's
+/// A lane's part of a row as stored in memory: elements of 16 bits take half of RowPart's
 /// registers.
 template <class T, class Lanes>
 struct RawRow {
@@ -237,7 +237,7 @@ __device__ __forceinline__ RowPart<Lanes> widen(const RawRow<T, Lanes>& row) {
   return part;
 }
 
-/// A lane's part of a row of floats that may lie at any address. Idle lanes get zeros.
+/// A lane's part of a row of floats that may be at any address. Idle lanes get zeros.
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool aligned, int lane) {
   RowPart<Lanes> part = zero_row<Lanes>();
@@ -305,7 +305,7 @@ __device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
   }
 }
 
-/// The same of a row as it lies in memory.
+/// The same of a row as stored in memory.
 template <class Lanes, class T>
 __device__ __forceinline__ void store_raw_row(T* to, bool aligned, int lane,
                                               const RawRow<T, Lanes>& row) {

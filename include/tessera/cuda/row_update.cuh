@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned row_mask() {
 }
 
 /// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A
-/// block of 16 columns lies in 16 / vector neighbouring lanes: the tree's far steps are between
+/// block of 16 columns is in 16 / vector neighbouring lanes: the tree's far steps are between
 /// lanes, its near ones within a lane.
 template <class Lanes, int Width>
 __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {

@@ -85,7 +85,7 @@ class BinaryDataset {
           spec.name, source, chunk.type);
       for (const std::string& f : chunk.features) chunk_of[f] = &chunk;
     }
-    // All features of a column lie together, in this order, in a file of their own.
+    // All features of a column are together, in this order, in a file of their own.
     const auto open = [&](std::span<const std::string> features) {
       const auto found = chunk_of.find(features[0]);
       require<DataError>(found != chunk_of.end(), "file '{}': source '{}' lacks the feature '{}'",

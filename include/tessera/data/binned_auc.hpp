@@ -51,7 +51,7 @@ class BinnedAuc {
     }
   }
 
-  /// How many positive and negative samples lie above each threshold and not above the next: what
+  /// How many positive and negative samples are above each threshold and not above the next: what
   /// ranks add up.
   std::span<std::int64_t> positive_counts() { return positives_; }
   std::span<std::int64_t> negative_counts() { return negatives_; }

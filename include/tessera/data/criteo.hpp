@@ -25,7 +25,7 @@ namespace tessera { inline namespace v0 {
 inline constexpr int kCriteoIntegers = 13;
 inline constexpr int kCriteoCategories = 26;
 
-/// One line of a Criteo click file, as it stands there.
+/// One line of a Criteo click file, unchanged.
 struct CriteoRecord {
   static constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::min();
 
@@ -260,7 +260,7 @@ class CriteoReader {
     if (index != nullptr) line_ = index->at_or_before(options.first_line).first;
   }
 
-  /// Reads from any source of bytes; `name` stands for the file in messages.
+  /// Reads from any source of bytes; `name` is the file's in messages.
   CriteoReader(ByteSource source, std::string name, CriteoReaderOptions options = {})
       : source_(std::move(source)),
         name_(std::move(name)),
@@ -351,7 +351,7 @@ class CriteoReader {
       } else if (newline != nullptr) {
         begin_ = static_cast<std::size_t>(newline + 1 - buffer_.data());
       } else {
-        // Enough of an endless line is dropped for the buffer to stay as it is.
+        // Enough of an endless line is dropped for the buffer not to grow.
         if (held > kMaxLine + 1) {
           too_long = true;
           begin_ = end_;

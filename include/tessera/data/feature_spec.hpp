@@ -289,8 +289,8 @@ inline std::string yaml_text(std::string_view text) {
 
 }  // namespace detail
 
-/// Checks as it reads: every fault is a DataError that names the file and the line. `name` stands
-/// for the file.
+/// Checks as it reads: every fault is a DataError that names the file and the line. `name` is
+/// the file's.
 inline DatasetSpec parse_feature_spec(std::string_view text, std::string name) {
   return detail::FeatureSpecParser(text, std::move(name)).parse();
 }

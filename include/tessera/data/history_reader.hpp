@@ -35,7 +35,7 @@ struct HistoryReaderOptions {
   std::string separator = {};  ///< empty: a tab where the first line holds one, else a comma
   char quote = '"';            ///< see CsvReaderOptions
   std::vector<std::string> columns = {}, empty_words = {};
-  /// what stands before and after the names of the four columns' options in messages
+  /// what is before and after the names of the four columns' options in messages
   std::string before_option = "HistoryReaderOptions::", after_option = {};
   BadLines bad_lines = BadLines::fatal;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< for events; more of them go to a file
@@ -53,7 +53,7 @@ class HistoryReader {
   explicit HistoryReader(const std::filesystem::path& path, HistoryReaderOptions options = {})
       : HistoryReader(open_bytes(path), path.string(), std::move(options)) {}
 
-  /// From any source of bytes; `name` stands for the file in messages.
+  /// From any source of bytes; `name` is the file's in messages.
   HistoryReader(ByteSource source, std::string name, HistoryReaderOptions options = {})
       : name_(std::move(name)), options_(std::move(options)) {
     require(options_.memory_bytes > 0, "HistoryReader: memory_bytes must be positive");

@@ -14,7 +14,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// How far in front the one right item stands in rankings: hit rate and NDCG among the first
+/// How far in front the one right item is in rankings: hit rate and NDCG among the first
 /// `cutoff`, and the mean reciprocal rank over all. Counts how often each rank comes, so that the
 /// values are the same bits in whatever order samples are added and merged.
 class RankingMetrics {
@@ -23,7 +23,7 @@ class RankingMetrics {
     require(cutoff > 0, "RankingMetrics: cutoff ({}) must be positive", cutoff);
   }
 
-  /// `rank`: how many items stand before the right one, from 0.
+  /// `rank`: how many items are before the right one, from 0.
   void add(std::int64_t rank) {
     require(rank >= 0, "RankingMetrics: rank ({}) must not be negative", rank);
     const auto r = static_cast<std::size_t>(rank);

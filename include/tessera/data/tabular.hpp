@@ -32,7 +32,7 @@ struct TabularBlock {
 
   std::int64_t size = 0;
   std::vector<float> labels;  ///< [size]
-  /// [size, numeric columns], as they stand in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
+  /// [size, numeric columns], as in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
   /// less than floats of their size do.
   std::vector<double> numbers;
   std::vector<std::uint64_t> keys;  ///< sample by sample, column by column
@@ -61,13 +61,13 @@ inline std::uint64_t checksum(const TabularBlock& block, std::uint64_t before = 
   return mix64(sum);
 }
 
-/// Where the columns of a schema stand in a file's records.
+/// Where the columns of a schema are in a file's records.
 struct ColumnPlaces {
   std::size_t fields = 0;  ///< of a record
   std::size_t label = 0;
   std::vector<std::size_t> numeric, categorical;
 
-  /// Of a header, or of a schema's own `columns`. `where` stands for the place in messages. Throws
+  /// Of a header, or of a schema's own `columns`. `where` names the place in messages. Throws
   /// DataError for columns that are missing or there twice.
   ColumnPlaces(const Schema& schema, std::span<const std::string_view> header,
                std::string_view where)

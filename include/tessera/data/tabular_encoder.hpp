@@ -107,7 +107,7 @@ struct TabularEncoderOptions {
 };
 
 /// Puts rows in the place of keys, and transformed numbers in that of numbers. Row 0 of a table
-/// stands for an empty field; an empty list is an empty bag. By appearance: row 1 is shared by
+/// is that of an empty field; an empty list is an empty bag. By appearance: row 1 is shared by
 /// unknown texts, known ones get rows from 2 on, each its own where they fit under max_rows, else
 /// hashed. By hash: rows from 1 on. Keys of a vocabulary stay keys.
 class TabularEncoder {

@@ -24,7 +24,7 @@ namespace tessera { inline namespace v0 {
 /// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
 /// epilogues of cuBLASLt's products. In bfloat16 hidden activations and their gradients have 16
 /// bits, and so have copies of the input, of the weights and of hidden layers' biases; input and
-/// output, and their gradients, may have them, too: such an input is read as it is where its
+/// output, and their gradients, may have them, too: such an input is read in place where its
 /// width is a multiple of 8, and such an output's bias is rounded. One object serves one caller at a time.
 template <>
 class Mlp<Cuda> : public detail::MlpLayers {
@@ -67,7 +67,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
   void keep_weights(bool keep = true) { copies_.keep(keep); }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
-  /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
+  /// Remembers the views: x and y must not change until backward, and so must the parameters.
   void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
   /// The same with 16 bits. Throws InvalidArgument unless the precision is bfloat16.
   void forward(MatrixView<const BFloat16> x, MatrixView<float> y) { forward_any(x, y); }
@@ -248,7 +248,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
       else if (of_bias != nullptr)
         gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), of_bias);
     };
-    // f(where the gradient of the layer's input goes), which is empty where nobody wants it
+    // f(where the gradient of the layer's input goes), which is empty if it is not wanted
     const auto with_below = [&](const auto& f) {
       if (l > 0) return f(gradient<T>(l - 1, above.rows));
       if constexpr (!std::is_same_v<T, float>)
@@ -321,7 +321,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
   static std::int64_t padded(std::int64_t columns) {
     return gpu::detail::padded_columns<T>(columns);
   }
-  /// Whether an input of 16 bits is read as it is: products may read zeros behind its columns.
+  /// Whether an input of 16 bits is read in place: products may read zeros behind its columns.
   bool reads_narrow_x() const {
     return narrow_x_.data != nullptr && input_size() == padded<BFloat16>(input_size());
   }

@@ -68,7 +68,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
-  /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
+  /// Remembers the views: x and y must not change until backward. Nothing is allocated unless
   /// the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     gave_floats();
@@ -78,8 +78,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
 
   /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
   /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
-  /// called with the gradients of the last layer, then of the one before it, and so on, each as
-  /// soon as it is final: with one thread while the layers before it are yet to come.
+  /// called with the gradients of the last layer, then of the one before it, and so on, each
+  /// once it is final: with one thread while the layers before it are yet to come.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_output_gradient(false, dy.rows);
     backward_floats(dy, dx, ready);
@@ -341,7 +341,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
       buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
   }
 
-  /// Forward weights stand first layer first, backward ones last layer first (the first layer's may
+  /// Forward weights are first layer first, backward ones last layer first (the first layer's may
   /// be missing). `done`: how many of them hold weights that are kept.
   void pack(std::vector<detail::PackedMatrix>& packed, int& done) {
     const bool forward = &packed == &forward_weights_;

@@ -169,7 +169,7 @@ struct MlpOptions {
   bool bias = true;
   DensePrecision precision = DensePrecision::float32;
   /// Products of floats may round them to 10 bits of mantissa, for the tensor cores. A backend
-  /// without such products multiplies the floats as they are.
+  /// without such products multiplies the floats unrounded.
   bool tf32 = false;
   /// On Cuda: gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of
   /// kernels of this library. Not every version has them for every shape: where it has none, the

@@ -95,7 +95,7 @@ struct LinearPlace {
   std::int64_t bias_at() const { return weight + out * in; }
 };
 
-/// What products read of linear maps' parameters: these as they are, or copies, in 16 bits or in
+/// What products read of linear maps' parameters: these themselves, or copies, in 16 bits or in
 /// rows that begin aligned.
 class WeightCopies {
  public:

@@ -18,7 +18,7 @@ struct CrossOptions {
   int layers = 3;
   std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
   bool tf32 = false;      ///< as MlpOptions'
-  /// Of products. On Cuda in bfloat16 what lies between them has 16 bits, too: x, each layer's
+  /// Of products. On Cuda in bfloat16 what is between them has 16 bits, too: x, each layer's
   /// U V x + b, output and their gradients; elements are worked out, and dx summed, in float.
   DensePrecision precision = DensePrecision::float32;
   int candidates = 1;  ///< as MlpOptions'
@@ -106,7 +106,7 @@ template <class Layers>
 class CrossEnds {
  public:
   /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
-  /// which must stay as it is until backward. y may not overlap x.
+  /// which must not change until backward. y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) { derived().forward_any(x, y); }
   /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
   /// in CrossOptions::precision, and each element of y is rounded once, to nearest even. On Host

@@ -92,7 +92,7 @@ class HostDot {
     }
   }
 
-  /// The same where no register lies across two cache lines: forward loads each many times, which
+  /// The same where no register crosses two cache lines: forward loads each many times, which
   /// took half as long again.
   static const float* aligned(const float* vectors, float* local) {
     if (reinterpret_cast<std::uintptr_t>(vectors) % sizeof(Lanes) == 0) return vectors;

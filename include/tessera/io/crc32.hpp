@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 stands for x^0.
+/// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 is that of x^0.
 inline constexpr std::uint32_t kCrcPolynomial = 0xedb88320u;
 
 /// of[k][b]: what byte b followed by k zero bytes adds.

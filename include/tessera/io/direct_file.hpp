@@ -57,7 +57,7 @@ class FileClone {
   std::size_t bytes_;
 };
 
-/// Makes a file of another's blocks, which stay as they are here when they are changed there. Not
+/// Makes a file of another's blocks, which do not change here when they are changed there. Not
 /// 0: the file system cannot do that. Tests put another way in its place.
 inline int (*share_blocks)(int to, int from) = [](int to, int from) {
   return ::ioctl(to, FICLONE, from);
@@ -124,7 +124,7 @@ class DirectFile {
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
   }
 
-  /// The file as it is now, while nobody writes it: no bytes are copied, later writes do not change
+  /// The file's bytes while it is not written: no bytes are copied, later writes do not change
   /// it, and it needs room on the disk only for what they do change. Null where the file system
   /// cannot do that (XFS and Btrfs can).
   std::shared_ptr<const FileClone> clone() {

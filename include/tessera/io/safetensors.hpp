@@ -36,7 +36,7 @@ class SafetensorsReader {
     open();
   }
 
-  /// Reads from memory that the caller keeps alive; `name` stands for the file in messages.
+  /// Reads from memory that the caller keeps alive; `name` is the file's in messages.
   SafetensorsReader(std::span<const std::byte> bytes, std::string name)
       : name_(std::move(name)), bytes_(bytes) {
     open();

@@ -38,7 +38,7 @@ inline bool is_below_range(std::string_view text) {
   return exponent < first - point;
 }
 
-/// How many bytes the character takes at the beginning of a text; 0: what stands there is not
+/// How many bytes the character takes at the beginning of a text; 0: the bytes there are not
 /// UTF-8.
 constexpr std::size_t utf8_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -96,7 +96,7 @@ inline void check_name(std::string_view what, std::string_view name) {
 }  // namespace detail
 
 /// Reads the whole text as a number, with spaces around it or a plus before it. What is smaller
-/// than the smallest float or double is 0. Unless it returns `number`, `value` stays as it is.
+/// than the smallest float or double is 0. Unless it returns `number`, `value` does not change.
 template <class T>
 NumberText parse_number(std::string_view text, T& value) {
   while (text.starts_with(' ')) text.remove_prefix(1);

@@ -141,7 +141,7 @@ void all_to_all_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
                   round, c.rank());
     faults.expect(send == sent, "all_to_all, round {}: the send buffer of rank {} has changed",
                   round, c.rank());
-    // The send buffer is free on return: overwriting it must reach nobody.
+    // The send buffer is free on return: overwriting it must reach no rank.
     for (T& element : send) element = value<T>(options.seed + 99, 0, 0, 0);
   }
 }

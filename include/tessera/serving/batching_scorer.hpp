@@ -35,7 +35,7 @@ struct BatchingOptions {
 /// faster than many of a few. Requests are scored in the order in which they come.
 class BatchingScorer {
  public:
-  /// What is to be scored, and where the scores go. It and its samples stay where they are until
+  /// What is to be scored, and where the scores go. It and its samples stay in place until
   /// `done` has been called, on a thread of the scorer: without an error, or with what scoring
   /// threw.
   struct Request {

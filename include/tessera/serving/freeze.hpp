@@ -30,7 +30,7 @@
 namespace tessera { inline namespace v0 {
 
 struct FreezeOptions {
-  /// Which tables, by patterns of their names in which '*' stands for any text; empty: all. Dense
+  /// Which tables, by patterns of their names in which '*' matches any text; empty: all. Dense
   /// layers have weights of two extents, too: name the tables where a checkpoint has such.
   std::vector<std::string> tables{};
   RowFormat format = RowFormat::fp32;
@@ -116,7 +116,7 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
   }
 }
 
-/// What stands for a checkpoint in the files that are made of it.
+/// What names a checkpoint in the files that are made of it.
 inline std::string checkpoint_mark(std::int64_t step, std::uint32_t crc) {
   return fmt::format("{} {}", step, crc);
 }

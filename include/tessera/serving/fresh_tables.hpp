@@ -81,7 +81,7 @@ inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
 }
 
 /// Frozen tables that are replaced, as a whole, by newer versions while any number of threads look
-/// up: a FrozenLookup of these reads one version in each batch, takes no lock and waits for nobody.
+/// up: a FrozenLookup of these reads one version in each batch, takes no lock and never waits.
 /// If a new version is rejected, readers keep the current one.
 class FreshTables {
  public:

@@ -66,7 +66,7 @@ class FrozenLookup {
     with_version([&](const FrozenTables& tables) { pool_in(tables, batch, output); });
   }
 
-  /// The same for raw keys, in the features whose tables have a vocabulary; unknown ones stand for
+  /// The same for raw keys, in the features whose tables have a vocabulary; unknown ones mean
   /// the shared row. In the others they are ids.
   void pool_keys(const KeyedJagged<std::int64_t>& keys, MatrixView<float> output)
     requires std::same_as<Id, std::int64_t>

@@ -47,7 +47,7 @@ struct FrozenModelOptions {
   RowFormat format = RowFormat::fp32;
   std::vector<std::pair<std::string, RowFormat>> formats{};
   /// Where the frozen tables go, for several processes to map; empty: to a temporary file that
-  /// nobody else sees.
+  /// no other process sees.
   std::filesystem::path tables_file{};
   /// Batches are cut into pieces of powers of two samples, the last one filled up, so that a few
   /// sizes of matrix products serve all. Without it every size gets its own, and scores the bits
@@ -198,7 +198,7 @@ class FrozenModel {
   }
 
  private:
-  /// Where a feature's vector, or its wide weight, lies, and its table.
+  /// Where a feature's vector, or its wide weight, is, and its table.
   struct Column {
     const FrozenTables::Table* table;
     Pooling pooling;
@@ -450,7 +450,7 @@ class FrozenModel {
   mutable std::optional<Histories> histories_;
 };
 
-/// The model of a checkpoint, whole, or an increment, whose base lies beside it. `last`: null, or
+/// The model of a checkpoint, whole, or an increment, whose base is beside it. `last`: null, or
 /// the model that this one is to replace, which lends its tables' file to increments of its base.
 /// Throws DataError.
 inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,

@@ -67,7 +67,7 @@ class FrozenTables {
 
   explicit FrozenTables(const std::filesystem::path& file, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(file), options) {}
-  /// In memory that the caller keeps; `name` stands for the file in messages.
+  /// In memory that the caller keeps; `name` is the file's in messages.
   FrozenTables(std::span<const std::byte> bytes, std::string name, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(bytes, std::move(name)), options) {}
 
@@ -171,7 +171,7 @@ class FrozenTables {
     const auto found = file_->metadata().find(std::string(key) + std::string(table));
     return found == file_->metadata().end() ? nullptr : &found->second;
   }
-  /// A number, and what stands behind the blank that follows it.
+  /// A number, and the text behind the blank that follows it.
   template <class T>
   static std::pair<std::optional<T>, std::string_view> number(std::string_view text) {
     T value{};

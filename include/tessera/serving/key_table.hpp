@@ -23,7 +23,7 @@ class KeyTable {
 
   struct Slot {
     std::int64_t key = 0;
-    std::int64_t row = -1;  ///< negative: nobody's
+    std::int64_t row = -1;  ///< negative: no key's
   };
 
   /// keys[i] has row rows[i]; negative rows are passed over. `seed`: of the hash that places keys.

@@ -104,7 +104,7 @@ struct ModelDescription {
   /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of
   /// other widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
   std::int64_t vector_width = 0;
-  /// Sizes, the input's first. No bottom MLP: numbers stand before the vectors as they are.
+  /// Sizes, the input's first. No bottom MLP: numbers come before the vectors, unchanged.
   std::vector<std::int64_t> bottom_mlp{}, top_mlp{};
   std::int64_t cross_layers = 0, cross_rank = 0;
   /// Wide & Deep: each table has a second one of one column, `wide.TABLE`, read by the same columns
@@ -118,7 +118,7 @@ struct ModelDescription {
 
   /// Inputs of the first layers; a 1 where there is no numeric column.
   std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
-  /// Of what stands before the features' vectors.
+  /// Of what comes before the features' vectors.
   std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
   /// Of a sample's vectors side by side, with those.
   std::int64_t columns() const {

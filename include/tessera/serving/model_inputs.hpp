@@ -24,7 +24,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// The entries of a categorical column: texts as they stand in the data, or rows of its table; of
+/// The entries of a categorical column: texts as in the data, or rows of its table; of
 /// lists, sample by sample, and how many each sample has.
 struct CategoryValues {
   std::span<const std::string_view> texts{};

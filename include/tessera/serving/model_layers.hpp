@@ -131,7 +131,7 @@ class ModelScratch {
     matrix(row_, 1, columns_);
   }
 
-  /// What stands before the features' vectors, these, and a column for each wide feature.
+  /// What comes before the features' vectors, these, and a column for each wide feature.
   MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_ + wide_}; }
   MatrixView<float> numbers() { return {numbers_.data(), samples_, numbers_columns_}; }
   /// Room for a row of any table.

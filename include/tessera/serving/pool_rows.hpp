@@ -20,7 +20,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Where rows of a table lie: one after another.
+/// Where rows of a table are: one after another.
 struct RowsInOrder {
   static constexpr bool overlaid = false;
   const std::byte* rows;
@@ -28,7 +28,7 @@ struct RowsInOrder {
   const std::byte* operator()(std::int64_t row) const { return rows + row * row_bytes; }
   void foresee(std::int64_t) const {}
 };
-/// The same, but that some lie elsewhere.
+/// The same, but that some are elsewhere.
 struct RowsWithOverlay {
   static constexpr bool overlaid = true;
   RowsInOrder table;
@@ -129,7 +129,7 @@ void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<
   }
 }
 
-/// Calls f(Row{}, rows) with what reads a table's rows and where they lie.
+/// Calls f(Row{}, rows) with what reads a table's rows and where they are.
 template <class Table, class F>
 void with_rows(const Table& table, F&& f) {
   with_row_type(table.format, [&](auto row) {

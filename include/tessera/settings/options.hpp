@@ -53,7 +53,7 @@ struct CollectionOptions {
   /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
   /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
   int gradient_blocks = 0;
-  /// of tables OnFile: where their rows lie, and how many are in memory
+  /// of tables OnFile: where their rows are, and how many are in memory
   TableFiles files{};
 };
 

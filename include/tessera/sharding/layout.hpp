@@ -256,7 +256,7 @@ class NameIndex {
       if (specs[at->second].name == name) return at->second;
     return -1;
   }
-  /// Index of a name that stands twice, or -1.
+  /// Index of a name that is there twice, or -1.
   template <class Specs>
   constexpr int duplicate(const Specs& specs) const {
     for (std::size_t i = 1; i < keys_.size(); ++i)
@@ -382,7 +382,7 @@ constexpr PlanFault check_cover(const Layout& layout) {
 
 namespace detail {
 
-/// Resolves every feature's table and output columns; finds names that are missing or stand twice,
+/// Resolves every feature's table and output columns; finds names that are missing or there twice,
 /// and tables without rows or width, or too large. A fault that is there already stays.
 /// `names_checked`: tables' names are known to be distinct, which is dear to find while compiling.
 constexpr void resolve_features(Layout& layout, bool one_feature_per_table,
@@ -432,7 +432,7 @@ struct FeatureShape {
 
 }  // namespace detail
 
-/// Whether the rows of some feature come to the rank that asks as they are.
+/// Whether the rows of some feature come to the rank that asks unpooled.
 constexpr bool keeps_rows(const Layout& layout) {
   for (const FeatureSpec& feature : layout.features)
     if (keeps_rows(feature.pooling)) return true;

@@ -142,7 +142,7 @@ struct PlanArithmetic {
 
   // Checks while compiling. Each is a constant expression of its own and none chooses places, so
   // that plans of hundreds of tables stay within compilers' limits. Tables whose rows are unknown
-  // stand in with 4096 rows: their cut is checked again when the rows are known.
+  // take part with 4096 rows: their cut is checked again when the rows are known.
 
   static constexpr Layout cut_for_check(int ranks) {
     Layout layout{.topology = Topology{ranks}};

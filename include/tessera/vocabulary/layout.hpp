@@ -22,7 +22,7 @@ namespace tessera { inline namespace v0 {
 
 /// Whose row a key gets that comes when all rows are taken.
 enum class Eviction : std::uint8_t {
-  none,            ///< nobody's: it shares the shared row
+  none,            ///< no key's: it shares the shared row
   least_frequent,  ///< of those seen least, and less often than the newcomer
   oldest,          ///< of those not seen for the longest time
 };
@@ -55,7 +55,7 @@ Vocabulary(Comm&, VocabularyOptions) -> Vocabulary<Comm, Host>;
 template <class Comm, class Backend>
 Vocabulary(Comm&, const Backend&, VocabularyOptions) -> Vocabulary<Comm, Backend>;
 
-/// A row that now stands for another key than before: its weights and state belong to the old one.
+/// A row that now has another key than before: its weights and state belong to the old one.
 struct ReusedRow {
   std::int64_t table = 0;
   std::int64_t row = 0;
@@ -111,7 +111,7 @@ TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, 
   return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
 }
 
-/// A seed that nobody can know, of the hash that places keys in memory: so keys cannot be chosen to
+/// A seed that cannot be known, of the hash that places keys in memory: so keys cannot be chosen to
 /// collide. No answer depends on it.
 inline std::uint64_t secret_vocabulary_seed() {
   std::random_device device;
@@ -203,7 +203,7 @@ struct VocabularyLayout {
               "{} blocks; this table has {} blocks",
               t, n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(),
               blocks);
-      // Where parts were joined, their lists of blocks stand one after another.
+      // Where parts were joined, their lists of blocks are one after another.
       for (std::size_t i = 0; i < part.used.size(); ++i)
         own_part.used[i % blocks] = std::max(own_part.used[i % blocks], part.used[i]);
       for (std::size_t i = 0; i < n; ++i)

@@ -293,7 +293,7 @@ class VocabularyStore {
       if (tallies[b].newcomers <= vacant(b) || eviction == Eviction::none || own_[b].used == 0)
         continue;
       if (least.empty()) least = download(backend_, least_, std::ssize(own_));
-      // nobody was seen less often
+      // no key was seen less often
       if (eviction == Eviction::least_frequent && tallies[b].most <= least[b]) continue;
       blocks.push_back({.block = static_cast<std::uint32_t>(b),
                         .first = rows,

@@ -238,7 +238,7 @@ class Vocabulary<Comm, Cuda> {
   Buffer<unsigned long long, Cuda> counts_;
   Buffer<std::uint32_t, Cuda> key_owners_, other_key_owners_, places_, other_places_;
   Buffer<std::int32_t, Cuda> received_answers_;
-  // of this rank's keys, as they were sent; null: as they are
+  // of this rank's keys, as they were sent; null: unchanged
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;
   std::vector<ReusedRow> own_reused_, reused_;
