@@ -208,7 +208,7 @@ class CheckpointContents {
   /// A text for the manifest.
   void set_text(std::string name, std::string text) { texts_[std::move(name)] = std::move(text); }
 
-  /// Whether rows of some collection are behind caches; the same on every rank.
+  /// Returns whether rows of some collection are behind caches; the same on every rank.
   bool has_caches() const { return !caches_.empty(); }
   /// Before rows are read: those that updates changed in caches are in memory.
   void flush() const {
@@ -245,14 +245,14 @@ class CheckpointContents {
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
   const std::map<std::string, std::shared_ptr<const std::string>>& files() const { return files_; }
-  /// Whether a tensor's size is known only when it is saved.
+  /// Returns whether a tensor's size is known only when it is saved.
   bool ragged(std::size_t tensor) const {
     return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) {
       return rows_[i].parts[0].tensor == static_cast<int>(tensor);
     });
   }
 
-  /// The contents of one save, once the ranks have told each other how many rows they have.
+  /// Returns the contents of one save, once the ranks have told each other how many rows they have.
   /// gather(n) gives every rank's n.
   template <class Gather>
   CheckpointContents for_saving(int rank, Gather&& gather) const {

@@ -29,7 +29,7 @@ struct TensorSpec {
   std::string row_numbers{};  ///< of increments: see StoredTensor
 };
 
-/// A name with all that file names may not hold everywhere replaced.
+/// Returns a name with all that file names may not hold everywhere replaced.
 inline std::string plain_file_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {

@@ -37,7 +37,8 @@ class ChangedRows {
     for (const auto& marks : marks_) marks->clear();
   }
 
-  /// Which of `rows`, counted from the first, changed, ascending. Waits for the updates so far.
+  /// Returns which of `rows`, counted from the first, changed, ascending. Waits for the updates so
+  /// far.
   std::vector<std::int64_t> changed(const detail::CheckpointRows& rows) const {
     return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row,
                                                                   rows.arena_row + rows.rows);

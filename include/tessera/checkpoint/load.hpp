@@ -76,7 +76,7 @@ inline void convert_elements(const std::byte* from, TensorType from_type, std::b
   });
 }
 
-/// Whether a name is of a pattern's form, in which '*' matches any text.
+/// Returns whether a name is of a pattern's form, in which '*' matches any text.
 constexpr bool matches(std::string_view pattern, std::string_view name) {
   std::size_t star = std::string_view::npos, after = 0, p = 0, n = 0;
   while (n < name.size()) {
@@ -303,7 +303,8 @@ class StoredModel {
     return found == index.end() ? nullptr : found->second;
   }
 
-  /// The numbers of the rows that an increment holds of a tensor; null if it holds the whole.
+  /// Returns the numbers of the rows that an increment holds of a tensor; null if it holds the
+  /// whole.
   const StoredTensor* numbers_of(const StoredTensor& tensor, const Index& newest,
                                  const Index& before) const {
     const StoredTensor* old = find(before, tensor.name);
@@ -393,7 +394,7 @@ class Comparison {
  private:
   static constexpr std::size_t kShown = 20;
 
-  /// The states, of both sides, of tables that the checkpoint has with other states.
+  /// Returns the states, of both sides, of tables that the checkpoint has with other states.
   static std::set<std::string> find_new_optimizers(const CheckpointContents& contents,
                                                    const Manifest& manifest,
                                                    const LoadOptions& options) {

@@ -49,7 +49,7 @@ inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& p
 /// The rows of a checkpoint, in memory.
 class LiveRows {
  public:
-  /// Rows [first, first + count) of every part, valid until the next call.
+  /// Returns rows [first, first + count) of every part, valid until the next call.
   std::vector<RowBlock>& operator()(const CheckpointRows& rows,
                                     std::span<const std::int64_t> row_bytes, std::int64_t first,
                                     std::int64_t count) {
@@ -89,7 +89,7 @@ class LiveRows {
   std::vector<std::byte> memory_;
 };
 
-/// Whether one of `count` elements is NaN or infinite.
+/// Returns whether one of `count` elements is NaN or infinite.
 inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t count) {
   const auto any = [&]<std::unsigned_integral Bits>(Bits exponent) {
     bool found = false;
@@ -171,7 +171,7 @@ class RowWriter {
     std::uint32_t file = 0, sum = 0;
     std::uint64_t chunk = 0;
   };
-  /// What this rank knows of the chunks' checksums; ends the writing.
+  /// Returns what this rank knows of the chunks' checksums; ends the writing.
   std::vector<Sum> take_sums() {
     std::vector<Sum> sums;
     for (auto& [index, written] : files_)

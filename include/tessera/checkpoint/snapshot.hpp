@@ -132,7 +132,7 @@ class Snapshot {
     int source;
   };
 
-  /// Whether updates change rows without an announcement.
+  /// Returns whether updates change rows without an announcement.
   bool at_once(const CheckpointRows& rows) const {
     return rows.source < 0 || !contents_.sources()[static_cast<std::size_t>(rows.source)];
   }

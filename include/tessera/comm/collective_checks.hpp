@@ -114,7 +114,7 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
   return {};
 }
 
-/// Where slice `rank` of `size` elements begins, cut as evenly as can be.
+/// Returns where slice `rank` of `size` elements begins, cut as evenly as can be.
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
 }

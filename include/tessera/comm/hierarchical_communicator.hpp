@@ -124,7 +124,7 @@ class HierarchicalCommunicator {
     return begin;
   }
 
-  /// What a call is, for peers to compare.
+  /// Returns what a call is, for peers to compare.
   std::uint64_t signature(Collective collective, Reduction reduction, std::size_t element_size) {
     return ++calls_ << 24 | static_cast<std::uint64_t>(element_size & 0xfff) << 12 |
            static_cast<std::uint64_t>(reduction) << 8 | static_cast<std::uint64_t>(collective);

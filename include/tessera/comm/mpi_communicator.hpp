@@ -51,9 +51,9 @@ class MpiCommunicator {
   int rank() const { return state_->messenger.rank(); }
   int size() const { return state_->messenger.size(); }
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
-  /// collective call. `fail` here, which run_mpi_rank calls for a rank that throws, also ends waits
-  /// in communicators split from this one.
+  /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
+  /// here. A collective call. `fail` here, which run_mpi_rank calls for a rank that throws, also
+  /// ends waits in communicators split from this one.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),
@@ -61,7 +61,8 @@ class MpiCommunicator {
     return adopt(part);
   }
 
-  /// A communicator of the ranks that share this rank's node (its memory). A collective call.
+  /// Returns a communicator of the ranks that share this rank's node (its memory). A collective
+  /// call.
   MpiCommunicator split_by_node() const {
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED,
@@ -156,7 +157,7 @@ class MpiCommunicator {
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     state_->messenger.await_failures_of_peers(time);
   }
-  /// Whether a rank before this one is known to have called `fail` with the same text.
+  /// Returns whether a rank before this one is known to have called `fail` with the same text.
   bool told_by_lower_rank(const std::string& text) const {
     return state_->messenger.told_by_lower_rank(text);
   }

@@ -82,7 +82,7 @@ class MpiFailureChannel {
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
   }
-  /// Whether a peer's message was there.
+  /// Returns whether a peer's message was there.
   bool receive(Message& message) noexcept {
     int arrived = 0;
     MPI_Status status;
@@ -229,7 +229,7 @@ class MpiMessenger {
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// Whether a peer before this rank is known to have called `fail` with the same text.
+  /// Returns whether a peer before this rank is known to have called `fail` with the same text.
   bool told_by_lower_rank(const std::string& text) const {
     const Message own(rank(), true, text);
     return std::any_of(ended_peers_.begin(), ended_peers_.end(), [&](const Message& other) {
@@ -335,7 +335,7 @@ class MpiMessenger {
     throw failure_error();
   }
 
-  /// Whether a peer's failure has arrived. The first one is what ends this communicator.
+  /// Returns whether a peer's failure has arrived. The first one is what ends this communicator.
   bool receive_failure() noexcept {
     Message message;
     if (!faults_->receive(message)) return false;

@@ -51,9 +51,9 @@ class NcclCommunicator {
     return result;
   }
 
-  /// A communicator of the ranks that give the same `color` (not negative), in the order of their
-  /// ranks here, with the options and the stream of this one. A collective call (NCCL 2.18). It has
-  /// a life of its own: a failure in one is seen by the other as a late peer.
+  /// Returns a communicator of the ranks that give the same `color` (not negative), in the order of
+  /// their ranks here, with the options and the stream of this one. A collective call (NCCL 2.18).
+  /// It has a life of its own: a failure in one is seen by the other as a late peer.
   NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
 
   /// Calls on device memory go to the stream and return.

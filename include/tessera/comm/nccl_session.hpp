@@ -56,8 +56,8 @@ struct NcclOptions {
 
 namespace detail {
 
-/// The version of the NCCL library that runs, which may be newer or older than its header: 22809
-/// for 2.28.9.
+/// Returns the version of the NCCL library that runs, which may be newer or older than its header:
+/// 22809 for 2.28.9.
 inline int nccl_library_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
@@ -76,8 +76,8 @@ inline ncclUniqueId new_nccl_id() {
 }
 }  // namespace detail
 
-/// The id of a new NCCL communicator of the ranks of `other`, which any host communicator tells
-/// them: MPI's, or threads'.
+/// Returns the id of a new NCCL communicator of the ranks of `other`, which any host communicator
+/// tells them: MPI's, or threads'.
 template <class C>
   requires detail::HasRank<C> && detail::HasBroadcast<C>
 ncclUniqueId share_nccl_id(C& other) {

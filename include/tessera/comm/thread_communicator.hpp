@@ -213,9 +213,9 @@ class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
-  /// collective call. It lives as long as this rank's group, may be used by another thread than
-  /// this one, and ends with the group; errors that began here number ranks as here.
+  /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
+  /// here. A collective call. It lives as long as this rank's group, may be used by another thread
+  /// than this one, and ends with the group; errors that began here number ranks as here.
   ThreadCommunicator split(int color) {
     const std::size_t ranks = static_cast<std::size_t>(size());
     const std::vector<std::size_t> ones(ranks, 1);

@@ -59,7 +59,8 @@ class ThreadGroup {
         part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
   }
 
-  /// A group for some of these ranks. It lives as long as this group, and ends when this one fails.
+  /// Returns a group for some of these ranks. It lives as long as this group, and ends when this
+  /// one fails.
   ThreadGroup& add_part(std::vector<int> ranks) {
     auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
     const std::lock_guard lock(failure_mutex_);

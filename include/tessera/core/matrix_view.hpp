@@ -48,7 +48,7 @@ struct MatrixView {
                                                         std::int64_t count) const {
     return {rows == 0 ? data : data + begin, rows, count, stride};
   }
-  /// Rows [begin, begin + count).
+  /// Returns rows [begin, begin + count).
   TESSERA_HOST_DEVICE constexpr MatrixView row_range(std::int64_t begin, std::int64_t count) const {
     return {data + begin * stride, count, columns, stride};
   }

@@ -54,7 +54,7 @@ class Published {
     Reader& operator=(const Reader&) = delete;
     ~Reader() { of_.remove_slot(slot_); }
 
-    /// The newest version.
+    /// Returns the newest version.
     Pin pin() {
       // If what is still the newest after it was announced is freed, its publisher has seen the
       // announcement: both look after they have written, in the one order of all these accesses.
@@ -71,7 +71,7 @@ class Published {
     typename std::list<Slot>::iterator slot_;
   };
 
-  /// The newest version, for as long as the caller likes. Takes a lock for a moment.
+  /// Returns the newest version, for as long as the caller likes. Takes a lock for a moment.
   std::shared_ptr<const T> current() const {
     const std::lock_guard lock(mutex_);
     return current_;

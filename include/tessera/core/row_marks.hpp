@@ -15,7 +15,7 @@ class RowMarks {
   virtual ~RowMarks() = default;
   /// No row has changed.
   virtual void clear() = 0;
-  /// Which of an arena's rows [begin, end) have changed, counted from `begin`, ascending.
+  /// Returns which of an arena's rows [begin, end) have changed, counted from `begin`, ascending.
   virtual std::vector<std::int64_t> changed(int arena, std::int64_t begin,
                                             std::int64_t end) const = 0;
 };

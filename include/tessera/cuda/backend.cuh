@@ -48,7 +48,7 @@ class Cuda {
     memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_);
   }
 
-  /// Whether the stream is captured: what is given to it now runs when the graph does.
+  /// Returns whether the stream is captured: what is given to it now runs when the graph does.
   bool recording() const { return gpu::capturing(stream_); }
 
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
@@ -95,8 +95,8 @@ class Cuda {
     gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_);
   }
 
-  /// A backend of the same GPU and memory with a stream of its own, which lives as long as it and
-  /// its copies.
+  /// Returns a backend of the same GPU and memory with a stream of its own, which lives as long as
+  /// it and its copies.
   Cuda beside() const {
     Cuda other({.memory = memory_});
     other.stream_ = other.scratch_->stream.emplace().get();

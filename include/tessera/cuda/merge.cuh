@@ -43,7 +43,8 @@ struct PartialSums {
   }
 };
 
-/// The first place of the run of `row` that reaches up to `end`. The whole warp calls it together.
+/// Returns the first place of the run of `row` that reaches up to `end`. The whole warp calls it
+/// together.
 __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32_t end,
                                           std::uint32_t row, int lane) {
   std::uint32_t low = 0, high = end - 1;  // the answer is in [low, high]
@@ -65,7 +66,7 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
   return high;
 }
 
-/// What the sum of a row's first piece begins with; `place`: the row's first.
+/// Returns what the sum of a row's first piece begins with; `place`: the row's first.
 template <class Sink>
 __device__ __forceinline__ RowPart<typename Sink::Lanes> sum_before(const Sink& sink,
                                                                     std::uint32_t place,

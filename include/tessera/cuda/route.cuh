@@ -134,7 +134,8 @@ struct SplitGroup {
   TESSERA_HOST_DEVICE std::int64_t tiles() const {
     return (bags.bags + sum_threads - 1) / sum_threads;
   }
-  /// The block that holds a row, or -1. All threads read all blocks' bounds, at the same time.
+  /// Returns the block that holds a row, or -1. All threads read all blocks' bounds, at the same
+  /// time.
   __device__ int block_of(std::int64_t row) const {
     int found = row >= blocks[0].row_begin ? 0 : -1;
     std::int64_t end = blocks[0].row_end;

@@ -23,10 +23,11 @@ __device__ __forceinline__ void for_each_constant(const F& f) {
   call(std::make_integer_sequence<int, Count>{});
 }
 
-/// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
+/// Returns whether a warp holds rows of a width in registers; else they go through memory
+/// (any_width.cuh).
 constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }
 
-/// How many rows to hold of so many registers each: up to 32 registers, 8 rows.
+/// Returns how many rows to hold of so many registers each: up to 32 registers, 8 rows.
 constexpr int rows_in_registers(int each) { return each <= 4 ? 8 : each <= 32 ? 32 / each : 1; }
 
 /// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a
@@ -58,7 +59,7 @@ struct RowLanes {
   static constexpr int most_in_flight = rows_in_registers(floats),
                        most_raw_in_flight = rows_in_registers(words);
 
-  /// The first column of a lane's vector, and whether there is one.
+  /// Returns the first column of a lane's vector, and whether there is one.
   static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) {
     return (piece * lanes + lane) * vector;
   }
@@ -205,7 +206,7 @@ __device__ __forceinline__ RowPart<Lanes> zero_row(float zero = 0.0f) {
   return part;
 }
 
-/// A lane's part of a row of the table. Idle lanes get zeros.
+/// Returns a lane's part of a row of the table. Idle lanes get zeros.
 template <class T, class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   RowPart<Lanes> part = zero_row<Lanes>();
@@ -237,7 +238,7 @@ __device__ __forceinline__ RowPart<Lanes> widen(const RawRow<T, Lanes>& row) {
   return part;
 }
 
-/// A lane's part of a row of floats that may be at any address. Idle lanes get zeros.
+/// Returns a lane's part of a row of floats that may be at any address. Idle lanes get zeros.
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool aligned, int lane) {
   RowPart<Lanes> part = zero_row<Lanes>();
@@ -349,11 +350,12 @@ __device__ __forceinline__ void scale_row(RowPart<Lanes>& part, float factor) {
     for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] *= factor;
 }
 
-/// Whether all rows of a float matrix begin at multiples of 16 bytes.
+/// Returns whether all rows of a float matrix begin at multiples of 16 bytes.
 TESSERA_HOST_DEVICE inline bool rows_aligned(const float* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
-/// Whether those of a matrix of G are aligned for load_any_row with vectors of so many elements.
+/// Returns whether those of a matrix of G are aligned for load_any_row with vectors of so many
+/// elements.
 template <class G>
 TESSERA_HOST_DEVICE bool rows_aligned_for(const G* data, std::int64_t stride, int vector) {
   if constexpr (std::is_same_v<G, float>) {

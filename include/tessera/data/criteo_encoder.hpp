@@ -64,7 +64,7 @@ class CriteoStatistics {
     return {mean, std::sqrt(std::max(sum_of_squares_[integer] / n - mean * mean, 0.0))};
   }
 
-  /// The values of a category seen at least `min_count` times, in ascending order.
+  /// Returns the values of a category seen at least `min_count` times, in ascending order.
   std::vector<std::uint32_t> frequent_values(int category, std::int64_t min_count) const {
     std::vector<std::uint32_t> values;
     counts_[category].for_each([&](std::uint32_t value, std::uint32_t count) {
@@ -133,13 +133,13 @@ class CriteoEncoder {
     }
   }
 
-  /// Rows of the 26 tables.
+  /// Returns rows of the 26 tables.
   const std::array<std::int64_t, kCriteoCategories>& rows() const { return rows_; }
 
-  /// What a missing integer counts as, in place of a logarithm.
+  /// Returns what a missing integer counts as, in place of a logarithm.
   static float missing_integer() { return detail::log_integer(CriteoRecord::kMissing); }
 
-  /// The value of each row of a category, where values have rows of their own: row ->
+  /// Returns the value of each row of a category, where values have rows of their own: row ->
   /// value (0 for the two first rows). Of values that share a row, one. Empty without statistics.
   std::vector<std::uint32_t> values(int category) const {
     if (!by_frequency_) return {};
@@ -157,7 +157,8 @@ class CriteoEncoder {
     vocabulary_[category].for_each(visit);
   }
 
-  /// What is subtracted from the logarithms of the integers, and by what they are then multiplied.
+  /// Returns what is subtracted from the logarithms of the integers, and by what they are then
+  /// multiplied.
   const std::array<float, kCriteoIntegers>& shift() const { return shift_; }
   const std::array<float, kCriteoIntegers>& scale() const { return scale_; }
 

@@ -45,7 +45,7 @@ class Auc {
 
   std::int64_t positives() const { return static_cast<std::int64_t>(positives_.size()); }
   std::int64_t negatives() const { return static_cast<std::int64_t>(negatives_.size()); }
-  /// The scores kept, for exchange between processes.
+  /// Returns the scores kept, for exchange between processes.
   std::span<const float> positive_scores() const { return positives_; }
   std::span<const float> negative_scores() const { return negatives_; }
 

@@ -68,7 +68,8 @@ class NegativeSampler {
     }
   }
 
-  /// The logarithm of the probability that a draw is this item: the log-Q correction subtracts it.
+  /// Returns the logarithm of the probability that a draw is this item: the log-Q correction
+  /// subtracts it.
   float log_probability(std::int64_t item) const { return log_.at(static_cast<std::size_t>(item)); }
 
  private:

@@ -65,7 +65,7 @@ class SyntheticHistories {
             shares[k] * static_cast<float>(options_.follow) / static_cast<float>(lags);
   }
 
-  /// The true logit of an item's label after these events.
+  /// Returns the true logit of an item's label after these events.
   double label_logit(std::span<const HistoryEvent> before, std::int32_t item) const {
     return follows(before, item) ? options_.label_logit : -options_.label_logit;
   }

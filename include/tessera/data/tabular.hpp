@@ -45,12 +45,12 @@ struct TabularBlock {
   }
 };
 
-/// The key of a category's text, which is never TabularBlock::kMissing.
+/// Returns the key of a category's text, which is never TabularBlock::kMissing.
 constexpr std::uint64_t category_key(std::string_view text) {
   return std::max(name_key(text), std::uint64_t{1});
 }
 
-/// A number that tells blocks apart, in their order; `before`: that of the blocks before.
+/// Returns a number that tells blocks apart, in their order; `before`: that of the blocks before.
 inline std::uint64_t checksum(const TabularBlock& block, std::uint64_t before = 0) {
   constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15u;
   std::uint64_t sum = mix64(before ^ static_cast<std::uint64_t>(block.size));
@@ -83,15 +83,15 @@ struct ColumnPlaces {
   }
 };
 
-/// What separates the fields of a file: the schema's separator, or a tab for names that end in .tsv
-/// (or .tsv.gz, .tsv.zst), else a comma.
+/// Returns what separates the fields of a file: the schema's separator, or a tab for names that end
+/// in .tsv (or .tsv.gz, .tsv.zst), else a comma.
 inline std::string separator_of(const Schema& schema, std::filesystem::path path) {
   if (!schema.separator.empty()) return schema.separator;
   if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
   return path.extension() == ".tsv" ? "\t" : ",";
 }
 
-/// How samples are read that a schema describes.
+/// Returns how samples are read that a schema describes.
 inline CsvReaderOptions csv_options(const Schema& schema, std::string separator) {
   return {.separator = std::move(separator),
           .quote = schema.quote,
@@ -153,7 +153,7 @@ class TabularReader {
     return block.size;
   }
 
-  /// Where the last block's first record begins in the source: line and byte.
+  /// Returns where the last block's first record begins in the source: line and byte.
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const ColumnPlaces& places() const { return places_; }

@@ -72,7 +72,7 @@ class YamlDocument {
   const YamlNode& root() const { return nodes_[0]; }
   const YamlNode& operator[](std::size_t node) const { return nodes_[node]; }
 
-  /// The value of a key, or null.
+  /// Returns the value of a key, or null.
   const YamlNode* find(const YamlNode& mapping, std::string_view key) const {
     for (const auto& [name, value] : mapping.pairs)
       if (name == key) return &nodes_[value];

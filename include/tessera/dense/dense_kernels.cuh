@@ -32,7 +32,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
   }
 };
 
-/// Whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never read.
+/// Returns whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never
+/// read.
 template <int N, class T>
 TESSERA_HOST_DEVICE bool rows_of(const MatrixView<T>& matrix) {
   using Vector = Elements<std::remove_const_t<T>, N>;

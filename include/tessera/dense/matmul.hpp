@@ -66,7 +66,8 @@ inline const dnnl::engine& cpu_engine() {
 
 }  // namespace detail
 
-/// Whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs AVX-512.
+/// Returns whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs
+/// AVX-512.
 inline bool supported(DensePrecision precision) {
   if (precision == DensePrecision::float32) return true;
   static const bool bfloat16 = [] {

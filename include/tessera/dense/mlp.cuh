@@ -321,7 +321,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
   static std::int64_t padded(std::int64_t columns) {
     return gpu::detail::padded_columns<T>(columns);
   }
-  /// Whether an input of 16 bits is read in place: products may read zeros behind its columns.
+  /// Returns whether an input of 16 bits is read in place: products may read zeros behind its
+  /// columns.
   bool reads_narrow_x() const {
     return narrow_x_.data != nullptr && input_size() == padded<BFloat16>(input_size());
   }

@@ -145,8 +145,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   /// Without AVX-512, oneDNN multiplies 6 rows at once, of blocks that it may halve, and adds the
   /// products of a last 1, 2 or 3 in another order than those of other rows.
   static constexpr std::int64_t kBlock = 12;
-  /// The last rows of a chunk that run as a block of their own, filled up with zeros, so that a
-  /// sample's output does not depend on the batch that it is in.
+  /// Returns the last rows of a chunk that run as a block of their own, filled up with zeros, so
+  /// that a sample's output does not depend on the batch that it is in.
   std::int64_t tail_of(std::int64_t rows) const {
     return avx512() || options_.precision != DensePrecision::float32 ? 0 : rows % kBlock;
   }
@@ -275,7 +275,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return nullptr;
   }
 
-  /// A new entry; one that was not used last makes room for it.
+  /// Returns a new entry; one that was not used last makes room for it.
   static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows,
                          bool input_gradient) {
     constexpr std::size_t kEntries = 24;  // a batch needs four at most, a FrozenModel 22
@@ -361,7 +361,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
            static_cast<std::size_t>(row * size(layer)) * element_bytes();
   }
 
-  /// The first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
+  /// Returns the first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
   const void* input(Worker& worker, std::int64_t begin, std::int64_t rows) const {
     if (!copies_input()) return x_.row(begin);
     const auto copy = [&](auto* out) {
@@ -376,7 +376,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return worker.input.data();
   }
 
-  /// Where a product's result goes on its way to rows of `to`: there at once if they are dense.
+  /// Returns where a product's result goes on its way to rows of `to`: there at once if they are
+  /// dense.
   static void* result(Worker& worker, MatrixView<float> to, std::int64_t begin) {
     return to.contiguous() ? static_cast<void*>(to.row(begin)) : worker.output.data();
   }

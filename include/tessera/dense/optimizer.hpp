@@ -107,8 +107,8 @@ class DenseOptimizer {
   explicit DenseOptimizer(O optimizer = {}, float weight_decay = 0)
       : DenseOptimizer(Backend(), optimizer, weight_decay) {}
 
-  /// What a checkpoint must hold beside the parameters, in the backend's memory. The spans stay
-  /// valid as long as the optimizer does.
+  /// Returns what a checkpoint must hold beside the parameters, in the backend's memory. The spans
+  /// stay valid as long as the optimizer does.
   std::vector<DenseState> states(const DenseParameters<Backend>& parameters) {
     make_states(parameters.size());
     std::vector<DenseState> states;

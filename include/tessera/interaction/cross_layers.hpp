@@ -66,7 +66,7 @@ class CrossLayers {
             rank_);
   }
 
-  /// What U_l takes.
+  /// Returns what U_l takes.
   std::int64_t inner() const { return low_rank() ? rank_ : width_; }
   std::int64_t v_size() const { return rank_ * width_; }
   std::int64_t u_size() const { return width_ * inner(); }

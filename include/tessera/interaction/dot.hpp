@@ -79,7 +79,7 @@ class HostDot {
 
   static constexpr std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
 
-  /// The sample's vectors as floats, kStride apart.
+  /// Returns the sample's vectors as floats, kStride apart.
   static const float* unpack(const T* x, float* local) {
     if constexpr (kInPlace) {
       return x;

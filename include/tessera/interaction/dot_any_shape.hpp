@@ -97,7 +97,7 @@ class AnyDotInteraction {
     for (int t = 0; t < threads_; ++t) f(count * t / threads_, count * (t + 1) / threads_, t);
   }
 
-  /// A sample's vectors `stride_` apart, with zeros behind each.
+  /// Returns a sample's vectors `stride_` apart, with zeros behind each.
   const float* aligned(const float* x, int thread) {
     if (stride_ == width_) return x;
     float* const copy = copies_.data() + thread * vectors_ * stride_;

@@ -165,7 +165,7 @@ inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_
   return header;
 }
 
-/// The first bytes of a .npy file, a multiple of 64.
+/// Returns the first bytes of a .npy file, a multiple of 64.
 inline std::string format_npy_header(TensorType type, std::span<const std::int64_t> shape) {
   std::string_view descr;
   for (const auto& [known, text] : kNpyTypes)

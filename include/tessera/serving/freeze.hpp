@@ -116,13 +116,13 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
   }
 }
 
-/// What names a checkpoint in the files that are made of it.
+/// Returns what names a checkpoint in the files that are made of it.
 inline std::string checkpoint_mark(std::int64_t step, std::uint32_t crc) {
   return fmt::format("{} {}", step, crc);
 }
 
-/// The keys of one table of a vocabulary, as a checkpoint or an increment holds them: tensors
-/// NAME.keys and NAME.rows. `rows`: of the table.
+/// Returns the keys of one table of a vocabulary, as a checkpoint or an increment holds them:
+/// tensors NAME.keys and NAME.rows. `rows`: of the table.
 inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::string_view name,
                                                  std::string_view table, std::int64_t rows) {
   const auto of_keys = reader.read<std::int64_t>(fmt::format("{}.keys", name)),
@@ -142,7 +142,8 @@ inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::
   }
 }
 
-/// The tables that are wanted, with their formats, in the order of the file: wider elements first.
+/// Returns the tables that are wanted, with their formats, in the order of the file: wider elements
+/// first.
 inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reader,
                                                    const FreezeOptions& options) {
   constexpr std::string_view suffix = ".weight";

@@ -30,7 +30,7 @@ struct FollowOptions {
 
 namespace detail {
 
-/// Whether tables are what `freeze_checkpoint` would make of a checkpoint.
+/// Returns whether tables are what `freeze_checkpoint` would make of a checkpoint.
 inline bool frozen_from(const FrozenTables& tables, const CheckpointReader& reader,
                         const FreezeOptions& options) {
   if (tables.base() != CheckpointMark{reader.manifest().step, reader.crc()}) return false;
@@ -49,8 +49,8 @@ inline bool frozen_from(const FrozenTables& tables, const CheckpointReader& read
 
 }  // namespace detail
 
-/// The tables of a checkpoint, whole or an increment, in the folder of a training. Freezes the
-/// whole one into `options.files`, unless its file is there, and removes the files of others.
+/// Returns the tables of a checkpoint, whole or an increment, in the folder of a training. Freezes
+/// the whole one into `options.files`, unless its file is there, and removes the files of others.
 /// Throws as freeze_checkpoint and with_increment do, and while another program freezes there.
 inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
                                      const FollowOptions& options) {
@@ -122,8 +122,8 @@ class FreshTables {
         every);
   }
 
-  /// The newest version, for as long as the caller likes: for what needs one version in several
-  /// lookups.
+  /// Returns the newest version, for as long as the caller likes: for what needs one version in
+  /// several lookups.
   std::shared_ptr<const FrozenTables> current() const { return versions_.current(); }
   const Published<FrozenTables>& versions() const { return versions_; }
 

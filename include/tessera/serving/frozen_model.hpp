@@ -450,9 +450,9 @@ class FrozenModel {
   mutable std::optional<Histories> histories_;
 };
 
-/// The model of a checkpoint, whole, or an increment, whose base is beside it. `last`: null, or
-/// the model that this one is to replace, which lends its tables' file to increments of its base.
-/// Throws DataError.
+/// Returns the model of a checkpoint, whole, or an increment, whose base is beside it. `last`:
+/// null, or the model that this one is to replace, which lends its tables' file to increments of
+/// its base. Throws DataError.
 inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,
                                                           const FrozenModelOptions& options = {},
                                                           const FrozenModel* last = nullptr) {

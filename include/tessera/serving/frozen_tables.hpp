@@ -81,19 +81,19 @@ class FrozenTables {
     return *found;
   }
 
-  /// The checkpoint that the file was made of; step -1 for files of before they told.
+  /// Returns the checkpoint that the file was made of; step -1 for files of before they told.
   const CheckpointMark& base() const { return base_; }
-  /// The checkpoint whose rows these are: the base or an increment of it.
+  /// Returns the checkpoint whose rows these are: the base or an increment of it.
   const CheckpointMark& checkpoint() const { return checkpoint_; }
 
-  /// Bytes of all rows in the file.
+  /// Returns bytes of all rows in the file.
   std::int64_t bytes() const {
     return std::accumulate(
         tables_.begin(), tables_.end(), std::int64_t{0}, [](std::int64_t sum, const Table& t) {
           return sum + t.rows * static_cast<std::int64_t>(row_bytes(t.format, t.width));
         });
   }
-  /// Rows in place of others in the file.
+  /// Returns rows in place of others in the file.
   std::int64_t changed_rows() const {
     return std::accumulate(
         tables_.begin(), tables_.end(), std::int64_t{0},
@@ -171,7 +171,7 @@ class FrozenTables {
     const auto found = file_->metadata().find(std::string(key) + std::string(table));
     return found == file_->metadata().end() ? nullptr : &found->second;
   }
-  /// A number, and the text behind the blank that follows it.
+  /// Returns a number, and the text behind the blank that follows it.
   template <class T>
   static std::pair<std::optional<T>, std::string_view> number(std::string_view text) {
     T value{};

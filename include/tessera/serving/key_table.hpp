@@ -72,8 +72,8 @@ class KeyTable {
     return static_cast<std::size_t>(((hash >> 32) * slots_.size()) >> 32);
   }
   void foresee(std::int64_t key) const { prefetch(&slots_[first(key)], sizeof(Slot)); }
-  /// The key's slot, or the free one where it would be. (Of a damaged file without a free one,
-  /// any.)
+  /// Returns the key's slot, or the free one where it would be. (Of a damaged file without a free
+  /// one, any.)
   std::size_t place(std::int64_t key) const {
     std::size_t at = first(key);
     for (std::size_t looked = 0;

@@ -47,7 +47,7 @@ struct NumberInput {
   std::optional<float> empty{};
   bool list = false;  ///< one for each event of a history
 
-  /// Whether its numbers must be doubles, as seconds since 1970.
+  /// Returns whether its numbers must be doubles, as seconds since 1970.
   bool needs_double() const { return detail::needs_double(shift, scale); }
 };
 
@@ -145,7 +145,7 @@ struct ModelDescription {
   }
 };
 
-/// The name of a table's second one with a weight for each row.
+/// Returns the name of a table's second one with a weight for each row.
 inline std::string wide_table(std::string_view table) { return fmt::format("wide.{}", table); }
 
 namespace detail {
@@ -420,7 +420,7 @@ inline ModelDescription parse_model_description(std::string_view text, std::stri
   return detail::ModelDescriptionParser(text, file).parse();
 }
 
-/// The text that `parse_model_description` reads.
+/// Returns the text that `parse_model_description` reads.
 inline std::string format_model_description(const ModelDescription& model) {
   std::string out = "{\"format\":\"tessera model\",\n";
   const auto text = [](std::string_view value) {
@@ -499,8 +499,8 @@ inline void add_model_description(CheckpointContents& contents, const ModelDescr
                     detail::format_safetensors_header({}, infos) + data);
 }
 
-/// What a checkpoint says of its model. Throws DataError, naming the checkpoint, where it says
-/// nothing: one of an earlier version, an increment, or of another program.
+/// Returns what a checkpoint says of its model. Throws DataError, naming the checkpoint, where it
+/// says nothing: one of an earlier version, an increment, or of another program.
 inline ModelDescription read_model_description(CheckpointReader& reader) {
   require<DataError>(reader.has_file(ModelDescription::kFile),
                      "checkpoint '{}' does not say what its model is ('{}'): {}",

@@ -112,7 +112,7 @@ class ModelInputs {
   }
 
   const ModelDescription& model() const { return model_; }
-  /// Index of a feature's table in ModelDescription::tables.
+  /// Returns the index of a feature's table in ModelDescription::tables.
   std::size_t table_of(std::size_t feature) const { return feature_table_[feature]; }
 
   /// Encodes all columns, or those that are given where `partly`. Throws InvalidArgument that names
@@ -148,7 +148,7 @@ class ModelInputs {
     if (model_.history && !model_.numeric.empty()) encode_event_numbers(columns, to, partly);
   }
 
-  /// The row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
+  /// Returns the row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
   std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t sample = 0) const {
     const TableInput& table = model_.tables[feature_table_[feature]];
     const auto refuse = [&](std::string_view what) {

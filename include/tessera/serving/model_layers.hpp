@@ -131,10 +131,10 @@ class ModelScratch {
     matrix(row_, 1, columns_);
   }
 
-  /// What comes before the features' vectors, these, and a column for each wide feature.
+  /// Returns what comes before the features' vectors, these, and a column for each wide feature.
   MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_ + wide_}; }
   MatrixView<float> numbers() { return {numbers_.data(), samples_, numbers_columns_}; }
-  /// Room for a row of any table.
+  /// Returns room for a row of any table.
   float* row() { return row_.data(); }
   std::span<float> scales() { return {scales_.data(), static_cast<std::size_t>(samples_)}; }
   std::span<const float> logits() const {

@@ -28,7 +28,7 @@ constexpr std::string_view to_string(RowFormat format) {
   return row_format_names[static_cast<std::size_t>(format)];
 }
 
-/// The format of that name. Throws InvalidArgument that lists the names there are.
+/// Returns the format of that name. Throws InvalidArgument that lists the names there are.
 inline RowFormat parse_row_format(std::string_view name) {
   for (std::size_t i = 0; i < row_format_names.size(); ++i)
     if (row_format_names[i] == name) return static_cast<RowFormat>(i);
@@ -215,7 +215,7 @@ decltype(auto) with_row_type(RowFormat format, F&& f) {
 
 }  // namespace detail
 
-/// Bytes of one row. Rows are one after another.
+/// Returns bytes of one row. Rows are one after another.
 inline std::size_t row_bytes(RowFormat format, int width) {
   return detail::with_row_type(format, [&](auto row) { return decltype(row)::bytes(width); });
 }

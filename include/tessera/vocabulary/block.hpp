@@ -125,7 +125,7 @@ class VocabularyBlock {
     return mix64(static_cast<std::uint64_t>(key) ^ seed_) & (slots_.size() - 1);
   }
 
-  /// The key's slot, or the free one where it would be.
+  /// Returns the key's slot, or the free one where it would be.
   std::size_t slot_of(std::int64_t key) const {
     std::size_t i = place(key);
     while (slots_[i].row != kFree && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);

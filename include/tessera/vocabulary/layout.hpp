@@ -76,7 +76,7 @@ struct VocabularyRecords {
   std::vector<std::int64_t> used;
 };
 
-/// The last step of records, or 0.
+/// Returns the last step of records, or 0.
 inline std::int64_t last_vocabulary_step(std::span<const VocabularyRecords> parts) {
   std::int64_t last = 0;
   for (const VocabularyRecords& part : parts)
@@ -97,22 +97,22 @@ inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
 }  // namespace detail
 
-/// The key of a text.
+/// Returns the key of a text.
 constexpr std::int64_t vocabulary_key(std::string_view text) {
   return static_cast<std::int64_t>(name_key(text));
 }
 
 namespace detail {
 
-/// Which of a table's blocks a key belongs to: by the upper half of its hash.
+/// Returns which of a table's blocks a key belongs to: by the upper half of its hash.
 TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks,
                                                             std::int64_t key) {
   const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed);
   return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
 }
 
-/// A seed that cannot be known, of the hash that places keys in memory: so keys cannot be chosen to
-/// collide. No answer depends on it.
+/// Returns a seed that cannot be known, of the hash that places keys in memory: so keys cannot be
+/// chosen to collide. No answer depends on it.
 inline std::uint64_t secret_vocabulary_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -240,7 +240,7 @@ struct VocabularyLayout {
   }
 
  private:
-  /// Whether record i is this rank's.
+  /// Returns whether record i is this rank's.
   static bool check(int t, const Table& table, const VocabularyRecords& part, std::size_t i) {
     constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
     const std::int64_t key = part.keys[i], row = part.rows[i], count = part.counts[i],

@@ -49,7 +49,7 @@ class VocabularyStore {
   VocabularyStore(const VocabularyStore&) = delete;
   VocabularyStore& operator=(const VocabularyStore&) = delete;
 
-  /// Room for a batch; its keys, blocks and sources are to be written.
+  /// Returns room for a batch; its keys, blocks and sources are to be written.
   VocabularyBatch batch_of(std::int64_t count) {
     require(count < INT32_MAX, "Vocabulary: {} keys for one rank; 2^31-2 are the most", count);
     return {.keys = grow(backend_, keys_, count),
@@ -133,7 +133,7 @@ class VocabularyStore {
     return sum(table, [](const OwnBlock& b) { return b.candidates; });
   }
 
-  /// What this rank knows of a table, keys ascending. Waits.
+  /// Returns what this rank knows of a table, keys ascending. Waits.
   tessera::detail::VocabularyRecords export_records(int table) const {
     const std::vector<std::int64_t> keys = download(backend_, entries_.keys, size_);
     const std::vector<std::uint32_t> blocks = download(backend_, entries_.blocks, size_),

@@ -110,8 +110,8 @@ class Vocabulary<Comm, Host> {
     return count(table, &detail::VocabularyBlock::candidates);
   }
 
-  /// What this rank knows of a table. All ranks' records together are the whole, whatever the
-  /// number of ranks.
+  /// Returns what this rank knows of a table. All ranks' records together are the whole, whatever
+  /// the number of ranks.
   detail::VocabularyRecords export_records(int table) const {
     struct Record {
       std::int64_t key, row, count, step;
