@@ -170,7 +170,7 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
 
 }  // namespace detail
 
-/// Of the checkpoints up to step `newest`, the one just saved, keeps the `keep` highest steps.
+/// Keeps, of the checkpoints up to step `newest`, the one just saved, the `keep` highest steps.
 /// Later ones, of another training, stay, and so does what increments among these all need. A
 /// folder loses its name first: what is half removed is not seen. Throws DataError, with nothing
 /// removed, where the manifest of one that stays cannot be read: what it needs is not known.

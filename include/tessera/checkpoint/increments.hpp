@@ -32,7 +32,7 @@ class ChangedRows {
   ChangedRows(const ChangedRows&) = delete;
   ChangedRows& operator=(const ChangedRows&) = delete;
 
-  /// All rows are as the last full checkpoint holds them.
+  /// Takes all rows to be as the last full checkpoint holds them.
   void clear() {
     for (const auto& marks : marks_) marks->clear();
   }

@@ -284,7 +284,7 @@ class StoredModel {
   /// Of a tensor of the manifest.
   const TensorSource& source(const std::string& name) const { return sources_.at(name); }
 
-  /// The share of one rank.
+  /// Verifies the share of one rank.
   void verify(std::uint64_t rank, std::uint64_t ranks) {
     for (CheckpointReader* reader : {base_.get(), &top_})
       if (reader != nullptr)

@@ -79,7 +79,7 @@ class CheckpointReader {
           place(manifest_.tensors[t], piece);
   }
 
-  /// Rows [begin, begin + count) as they are stored. Their chunks are not verified; `verify`
+  /// Reads rows [begin, begin + count) as they are stored. Their chunks are not verified; `verify`
   /// does that.
   void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count,
                  std::byte* to) {

@@ -152,7 +152,7 @@ class RowWriter {
     }
   }
 
-  /// Bytes at the beginning of a file.
+  /// Writes bytes at the beginning of a file.
   void write_header(std::size_t file) {
     const std::span<const std::byte> header = std::as_bytes(std::span(plan_.files[file].header));
     open(file).write_at(0, header);

@@ -64,7 +64,7 @@ class Snapshot {
     if (std::exchange(watching_, false)) watch(false);
   }
 
-  /// The writer has ended, well or not: no update waits for it.
+  /// Tells that the writer has ended, well or not: no update waits for it.
   void release() {
     const std::lock_guard lock(mutex_);
     released_ = true;

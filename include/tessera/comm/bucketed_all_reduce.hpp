@@ -56,7 +56,7 @@ class BucketedAllReduce {
     changed_.notify_all();
   }
 
-  /// `part` is final: it ends where the last one began, or at the end of the buffer.
+  /// Tells that `part` is final: it ends where the last one began, or at the end of the buffer.
   void ready(std::span<const float> part) {
     require(part.data() + part.size() == gradients_.data() + begin_ && part.size() <= begin_,
             "BucketedAllReduce: a part of {} gradients does not end at {}, where the last one "

@@ -19,7 +19,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 // Checks that all communicators share. First those that one rank can make alone; they throw
 // InvalidArgument.
 
-/// `counts` must name every rank and add up to the `elements` of the buffer called `buffer`.
+/// Checks that `counts` name every rank and add up to the `elements` of the buffer called `buffer`.
 inline void check_counts(Collective collective, int rank, int ranks, std::string_view buffer,
                          std::size_t elements, std::span<const std::size_t> counts) {
   require(counts.size() == static_cast<std::size_t>(ranks),

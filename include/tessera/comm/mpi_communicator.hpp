@@ -71,7 +71,7 @@ class MpiCommunicator {
     return adopt(part);
   }
 
-  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  /// Gives rank r block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -83,7 +83,7 @@ class MpiCommunicator {
     exchange<T>(send, send_counts, receive, receive_counts);
   }
 
-  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  /// Gives every rank all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
@@ -232,7 +232,7 @@ class MpiCommunicator {
     throw CommunicatorError(fault.rank, name_of(header.collective), fault.text);
   }
 
-  /// The data of an all-to-all whose counts agree.
+  /// Exchanges the data of an all-to-all whose counts agree.
   template <class T>
   void exchange(std::span<const T> send, std::span<const std::size_t> send_counts,
                 std::span<T> receive, std::span<const std::size_t> receive_counts) {
@@ -252,7 +252,8 @@ class MpiCommunicator {
     state_->messenger.wait();
   }
 
-  /// The data of an all-gather whose counts agree; `send` may be its own block of `receive`.
+  /// Gathers the data of an all-gather whose counts agree; `send` may be its own block of
+  /// `receive`.
   template <class T>
   void gather(std::span<const T> send, std::span<T> receive, std::span<const std::size_t> counts) {
     state_->messenger.begin_transfers();
@@ -292,8 +293,8 @@ class MpiCommunicator {
     detail::copy_bytes(result.data(), blocks, count * sizeof(T));
   }
 
-  /// All but this rank, beginning with the next one, so that not all write to the same peer at
-  /// once.
+  /// Calls f for all but this rank, beginning with the next one, so that not all write to the same
+  /// peer at once.
   template <class Visit>
   void for_each_peer(Visit visit) const {
     for (int i = 1; i < size(); ++i) visit((rank() + i) % size());

@@ -141,7 +141,7 @@ class MpiMessenger {
   int rank() const { return faults_->rank(); }
   int size() const { return faults_->size(); }
   MPI_Comm communicator() const { return data_; }
-  /// A messenger of some of these ranks hears of it when a rank of this one fails.
+  /// Adds a messenger of some of these ranks, which hears of it when a rank of this one fails.
   void add_part(const MpiMessenger& part) { faults_->add_part(part.faults_); }
   const MpiOptions& options() const { return options_; }
   bool failed() const { return failure_.text[0] != 0; }
@@ -214,7 +214,7 @@ class MpiMessenger {
     faults_->end(text);
   }
 
-  /// Any thread may call it: the thread that waits, or will, gives up, and says why.
+  /// Makes the thread that waits, or will, give up and say why; any thread may call it.
   void interrupt(const std::string& text) {
     const std::lock_guard lock(interrupting_);
     if (interrupted_.load()) return;
@@ -275,8 +275,8 @@ class MpiMessenger {
     give_up();
   }
 
-  /// One turn of a wait in which no message came. The longer it lasts, the more of the core it
-  /// leaves to others.
+  /// Takes one turn of a wait in which no message came. The longer it lasts, the more of the core
+  /// it leaves to others.
   void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
     if (idle < 64) return;
     const Clock::time_point now = Clock::now();

@@ -48,7 +48,7 @@ class BasicThreadCommunicator {
   /// Ends the group because this rank gives up: waits in it throw. Any thread may call it.
   void interrupt(const std::string& text) { group_->fail(rank_, text); }
 
-  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  /// Gives rank r block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -73,7 +73,7 @@ class BasicThreadCommunicator {
     });
   }
 
-  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  /// Gives every rank all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
@@ -186,8 +186,8 @@ class BasicThreadCommunicator {
             .receive = reinterpret_cast<std::byte*>(receive.data())};
   }
 
-  /// One collective, with this rank's memory ready before peers use it and this rank's own work
-  /// done before they go on.
+  /// Runs one collective, with this rank's memory ready before peers use it and this rank's own
+  /// work done before they go on.
   template <class Check, class Move>
   void run(const Call& call, Check check, Move move) {
     memory_.publish(call.send);

@@ -18,8 +18,8 @@ TESSERA_HOST_DEVICE constexpr std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// A counter-based random word: a pure function of its arguments, so any rank and any thread can
-/// draw any element's value.
+/// Returns a counter-based random word: a pure function of its arguments, so any rank and any
+/// thread can draw any element's value.
 template <class... Counters>
 TESSERA_HOST_DEVICE constexpr std::uint64_t random_word(std::uint64_t seed, Counters... counters) {
   std::uint64_t state = mix64(seed);

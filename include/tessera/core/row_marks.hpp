@@ -13,7 +13,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 class RowMarks {
  public:
   virtual ~RowMarks() = default;
-  /// No row has changed.
+  /// Forgets all changes.
   virtual void clear() = 0;
   /// Returns which of an arena's rows [begin, end) have changed, counted from `begin`, ascending.
   virtual std::vector<std::int64_t> changed(int arena, std::int64_t begin,

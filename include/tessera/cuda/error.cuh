@@ -53,8 +53,8 @@ inline bool checks_launches() {
   return on;
 }
 
-/// For what cannot throw, as destructors. The error is not left for the next call of this thread
-/// that asks for the last one; TESSERA_CUDA_CHECK prints it.
+/// Prints the error, for what cannot throw, as destructors. The error is not left for the next call
+/// of this thread that asks for the last one; TESSERA_CUDA_CHECK prints it.
 inline void report(cudaError_t code, const char* doing) noexcept {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());

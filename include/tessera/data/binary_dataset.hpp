@@ -160,7 +160,7 @@ class BinaryDataset {
     fill(count, batch, [first](std::int64_t i) { return first + i; });
   }
 
-  /// These samples, in this order.
+  /// Reads these samples, in this order.
   template <IdType Id>
   void gather(std::span<const std::int64_t> samples, ClickBatch<Id>& batch) const {
     for (const std::int64_t s : samples)

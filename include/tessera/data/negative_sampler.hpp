@@ -58,7 +58,7 @@ class NegativeSampler {
 
   std::int64_t items() const { return static_cast<std::int64_t>(keep_.size()); }
 
-  /// The items of a step, drawn with replacement.
+  /// Draws the items of a step, with replacement.
   template <IdType Id>
   void draw(std::int64_t step, std::span<Id> out) const {
     for (std::size_t k = 0; k < out.size(); ++k) {

@@ -230,8 +230,8 @@ class TabularReader {
 
 namespace detail {
 
-/// These samples of a block, in this order, as a batch. Throws InvalidArgument for ids that do not
-/// fit Id.
+/// Appends these samples of a block, in this order, to a batch. Throws InvalidArgument for ids that
+/// do not fit Id.
 template <IdType Id, class SampleAt>
 void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& batch,
                     const SampleAt& sample_at) {
@@ -267,7 +267,7 @@ void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& ba
 
 }  // namespace detail
 
-/// A whole block as a batch.
+/// Makes a whole block a batch.
 template <IdType Id>
 void to_batch(const TabularBlock& block, std::size_t features, ClickBatch<Id>& batch) {
   detail::append_samples(block.size, features, batch, [&block](std::int64_t i) {

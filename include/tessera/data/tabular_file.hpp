@@ -96,7 +96,7 @@ class TabularFile {
             count, train_);
     gather(true, epoch, first, count, batch);
   }
-  /// Test samples [first, first + count), in the file's order.
+  /// Reads test samples [first, first + count), in the file's order.
   template <IdType Id>
   void test_batch(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch) const {
     require(first >= 0 && count >= 0 && first <= test_ && count <= test_ - first,

@@ -60,26 +60,26 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return first_layer + layers();
   }
 
-  /// The bound parameters do not change from here on, until this is called again: forward and
-  /// backward pack them once, not at every call.
+  /// Says that the bound parameters do not change from here on, until this is called again: forward
+  /// and backward pack them once, not at every call.
   void keep_weights(bool keep = true) {
     constant_ = keep;
     packed_ = {};
   }
 
-  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
-  /// Remembers the views: x and y must not change until backward. Nothing is allocated unless
-  /// the batch is larger than, or divided differently from, earlier ones.
+  /// Computes y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider
+  /// matrices. Remembers the views: x and y must not change until backward. Nothing is allocated
+  /// unless the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     gave_floats();
     forward_floats(x, y);
   }
   using detail::MlpEnds<Mlp>::forward;
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
-  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
-  /// called with the gradients of the last layer, then of the one before it, and so on, each
-  /// once it is final: with one thread while the layers before it are yet to come.
+  /// Computes, after forward, from dy, the gradient of its y, the gradients of all parameters
+  /// (overwritten) and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or
+  /// y. `ready` is called with the gradients of the last layer, then of the one before it, and so
+  /// on, each once it is final: with one thread while the layers before it are yet to come.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_output_gradient(false, dy.rows);
     backward_floats(dy, dx, ready);
@@ -396,7 +396,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     if (tail > 0) forward_block(worker, begin + rows - tail, tail);
   }
 
-  /// At most kBlock rows, by way of buffers that hold as many.
+  /// Runs at most kBlock rows, by way of buffers that hold as many.
   void forward_block(Worker& worker, std::int64_t begin, std::int64_t rows) {
     const Kernels& kernels = *find(worker.forward, kBlock, false);
     float* in = reinterpret_cast<float*>(worker.block[0].data());

@@ -109,8 +109,8 @@ class MlpLayers {
     return static_cast<std::size_t>(offset(layer) + size(layer) * size(layer + 1));
   }
 
-  /// First values into host memory: weights Glorot normal, biases normal of variance 1/out, from
-  /// (seed, layer number, index).
+  /// Writes first values into host memory: weights Glorot normal, biases normal of variance 1/out,
+  /// from (seed, layer number, index).
   void first_values(std::span<float> values, std::uint64_t seed, int first_layer) const {
     for (int l = 0; l < layers(); ++l) {
       const auto in = static_cast<float>(size(l)), out = static_cast<float>(size(l + 1));

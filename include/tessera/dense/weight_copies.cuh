@@ -102,7 +102,7 @@ class WeightCopies {
   WeightCopies(const Cuda& backend, std::vector<LinearPlace> maps)
       : backend_(backend), maps_(std::move(maps)) {}
 
-  /// The bound parameters do not change from here on, until this is called again.
+  /// Says that the bound parameters do not change from here on, until this is called again.
   void keep(bool keep) {
     constant_ = keep;
     copied_ = false;

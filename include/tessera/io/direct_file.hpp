@@ -114,7 +114,7 @@ class DirectFile {
     }
     return view_;
   }
-  /// What was written to the view is in the file, for transfers to read.
+  /// Puts what was written to the view into the file, for transfers to read.
   void write_view() {
     if (view_ == nullptr) return;
     require<DataError>(::msync(view_, bytes_, MS_SYNC) == 0, "cannot write '{}': {}", name_,

@@ -31,7 +31,7 @@ class JsonReader {
     skip_space();
     return at_;
   }
-  /// What messages name beside the file, as "tensor 'x'"; empty: nothing.
+  /// Sets what messages name beside the file, as "tensor 'x'"; empty: nothing.
   void set_context(std::string context) { context_ = std::move(context); }
 
   /// Calls member(key, position of the key) with the reader placed at the member's value.
@@ -182,7 +182,7 @@ class JsonReader {
     }
   }
 
-  /// Nothing but blanks may follow.
+  /// Throws unless only blanks follow.
   void end() {
     skip_space();
     check(at_ == text_.size(), at_, "text follows the last brace");

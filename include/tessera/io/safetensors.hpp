@@ -114,7 +114,7 @@ class SafetensorsReader {
 /// element types come first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
-  /// A text for `__metadata__`; a later one of the same key replaces it.
+  /// Sets a text of `__metadata__`; a later one of the same key replaces it.
   void set_metadata(std::string key, std::string text) {
     metadata_[std::move(key)] = std::move(text);
   }

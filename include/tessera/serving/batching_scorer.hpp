@@ -186,7 +186,7 @@ class BatchingScorer {
     done(std::move(error));
   }
 
-  /// The samples of all requests one after another, column by column.
+  /// Joins the samples of all requests one after another, column by column.
   static void join(const Request* requests, EncodedSamples& to) {
     const EncodedSamples& first = *requests->samples;
     to.samples = 0;

@@ -60,7 +60,7 @@ struct TableToFreeze {
   int width() const { return static_cast<int>(stored->columns()); }
 };
 
-/// Stored elements as floats.
+/// Reads stored elements as floats.
 inline void floats_of(TensorType type, std::span<const std::byte> bytes, std::vector<float>& to) {
   const auto convert = [&]<class T>(T) {
     to.resize(bytes.size() / sizeof(T));
@@ -71,8 +71,8 @@ inline void floats_of(TensorType type, std::span<const std::byte> bytes, std::ve
   type == TensorType::bf16 ? convert(BFloat16{}) : convert(Half{});
 }
 
-/// Rows from number `first` on in a format. Throws DataError, naming file, table and row, for an
-/// element that is not finite, or is not in the format.
+/// Writes rows from number `first` on in a format. Throws DataError, naming file, table and row,
+/// for an element that is not finite, or is not in the format.
 inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& table,
                         std::span<const float> rows, std::int64_t first, std::span<std::byte> to) {
   const int width = table.width();
@@ -258,7 +258,7 @@ class FrozenFileWriter {
   std::vector<std::uint32_t> sums_;
 };
 
-/// Rows of a checkpoint's tensor in the format of the table, some at a time.
+/// Encodes rows of a checkpoint's tensor in the format of the table, some at a time.
 template <class Take>
 void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& take) {
   const std::int64_t stored_bytes = table.stored->row_bytes(), total = table.stored->rows(),

@@ -88,12 +88,12 @@ class FreshTables {
   explicit FreshTables(FrozenTables first)
       : versions_(std::make_shared<const FrozenTables>(std::move(first))) {}
 
-  /// Rows and keys of an increment in place of those there (see with_increment).
+  /// Puts rows and keys of an increment in place of those there (see with_increment).
   void apply(const std::filesystem::path& checkpoint) {
     const std::lock_guard lock(one_at_a_time_);
     publish(detail::with_increment(*current(), checkpoint));
   }
-  /// Other tables of the same names, rows and widths; their formats may differ. Throws
+  /// Takes other tables of the same names, rows and widths; their formats may differ. Throws
   /// InvalidArgument for others.
   void replace(FrozenTables next) {
     const std::lock_guard lock(one_at_a_time_);

@@ -108,22 +108,23 @@ class FrozenModel {
   /// Of the training run, when it saved this.
   std::int64_t step() const { return step_; }
 
-  /// The probability of each sample's label, `scores` [samples].
+  /// Computes the probability of each sample's label, `scores` [samples].
   void score(const EncodedSamples& batch, std::span<float> scores) const {
     logits(batch, scores);
     to_probabilities(scores);
   }
-  /// Of one user with each candidate: `user` is one sample of some columns, `candidates` have the
-  /// others. The user's vectors, and the bottom MLP where all numbers are the user's, are computed
-  /// once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that both
-  /// have, or neither.
+  /// Scores one user with each candidate: `user` is one sample of some columns, `candidates` have
+  /// the others. The user's vectors, and the bottom MLP where all numbers are the user's, are
+  /// computed once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that
+  /// both have, or neither.
   void score(const EncodedSamples& user, const EncodedSamples& candidates,
              std::span<float> scores) const {
     logits(user, candidates, scores);
     to_probabilities(scores);
   }
 
-  /// The same before the sigmoid. Both throw InvalidArgument for a logit that is not finite.
+  /// Computes the same before the sigmoid. Both throw InvalidArgument for a logit that is not
+  /// finite.
   void logits(const EncodedSamples& batch, std::span<float> output) const {
     check(batch, output);
     for (std::size_t f = 0; f < batch.feature_given.size(); ++f)
@@ -378,7 +379,8 @@ class FrozenModel {
     std::fill(end, numbers.data + numbers.rows * numbers.columns, 0.0f);
   }
 
-  /// The pooled vectors of one feature of samples [first, first + count), and their wide weights.
+  /// Computes the pooled vectors of one feature of samples [first, first + count), and their wide
+  /// weights.
   void pool(const EncodedSamples& batch, std::size_t f, std::int64_t first, std::int64_t count,
             detail::ModelScratch& scratch) const {
     pool(batch, f, columns_[f], first, count, scratch);

@@ -100,8 +100,8 @@ class FrozenTables {
         [](std::int64_t sum, const Table& t) { return sum + (t.changed ? t.changed->rows() : 0); });
   }
 
-  /// Row ids[i] of a table as floats in row i of `output`, [ids, width]. Throws BadId for an id
-  /// outside the table, InvalidArgument for another shape.
+  /// Reads row ids[i] of a table as floats into row i of `output`, [ids, width]. Throws BadId for
+  /// an id outside the table, InvalidArgument for another shape.
   template <IdType Id>
   void rows(std::string_view name, std::span<const Id> ids, MatrixView<float> output) const {
     const Table& t = table(name);
@@ -117,8 +117,8 @@ class FrozenTables {
     });
   }
 
-  /// The rows of raw keys, KeyTable::kSharedRow for those that the training did not know. Throws
-  /// InvalidArgument for a table without keys.
+  /// Finds the rows of raw keys, KeyTable::kSharedRow for those that the training did not know.
+  /// Throws InvalidArgument for a table without keys.
   template <IdType Id>
   void find(std::string_view name, std::span<const std::int64_t> keys, std::span<Id> rows) const {
     const Table& t = table(name);

@@ -52,8 +52,8 @@ class KeyTable {
   std::span<const Slot> slots() const { return slots_; }
   std::uint64_t seed() const { return seed_; }
 
-  /// The keys' rows, that of unknown ones being the shared row. `count`: rows of the table; what a
-  /// damaged file says beyond them is the shared row, too.
+  /// Finds the keys' rows, that of unknown ones being the shared row. `count`: rows of the table;
+  /// what a damaged file says beyond them is the shared row, too.
   template <IdType Id>
   void find(std::span<const std::int64_t> keys, std::int64_t count, Id* rows) const {
     constexpr std::size_t ahead = 16;

@@ -210,7 +210,7 @@ class ModelDescriptionParser {
  private:
   static constexpr std::int64_t kMost = std::int64_t{1} << 31;
 
-  /// An object's members, each of them once.
+  /// Reads an object's members, each of them once.
   template <class Member>
   void members(std::string_view context, Member member) {
     if (!context.empty()) json_.set_context(std::string(context));
@@ -349,7 +349,7 @@ class ModelDescriptionParser {
     model_.features.push_back(std::move(input));
   }
 
-  /// What the keys say of each other.
+  /// Checks what the keys say of each other.
   void check() const {
     const auto fault = [&](bool good, std::string_view text) { json_.check(good, 0, text); };
     fault(model_.vector_width >= 1, "the key 'vector_width' is missing");

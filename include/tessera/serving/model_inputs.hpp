@@ -247,7 +247,7 @@ class ModelInputs {
     return number;
   }
 
-  /// The column of numbers that a history's events have.
+  /// Encodes the column of numbers that a history's events have.
   void encode_event_numbers(const ModelColumns& columns, EncodedSamples& to, bool partly) const {
     const NumberInput& input = model_.numeric[0];
     const CategoryInput& history = model_.features[0];

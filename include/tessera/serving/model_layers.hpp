@@ -141,13 +141,13 @@ class ModelScratch {
     return {logits_.data(), static_cast<std::size_t>(samples_)};
   }
 
-  /// numbers() to the first columns of vectors().
+  /// Runs from numbers() to the first columns of vectors().
   void run_bottom() {
     if (bottom_) return bottom_->forward(numbers(), vectors().column_range(0, first_));
     for (std::int64_t s = 0; s < samples_; ++s)
       std::copy_n(numbers().row(s), first_, vectors().row(s));
   }
-  /// vectors() to logits().
+  /// Runs from vectors() to logits().
   void run_top() {
     const MatrixView<float> x = vectors().column_range(0, columns_),
                             products(products_.data(), samples_, top_.input_size());

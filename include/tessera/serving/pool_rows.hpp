@@ -99,7 +99,7 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   }
 }
 
-/// Row ids[i] as floats in row i of `output`, zeros for ids below 0.
+/// Reads row ids[i] as floats into row i of `output`, zeros for ids below 0.
 template <class Row, class Rows, IdType Id>
 void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<float> output) {
   const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),

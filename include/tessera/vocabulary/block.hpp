@@ -27,8 +27,8 @@ class VocabularyBlock {
   VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
       : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
 
-  /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often
-  /// enough, and returns each one's row. Adds rows that now have another key than before to
+  /// Learns one batch, step `step` (ascending, from 1): counts every key, gives rows to those seen
+  /// often enough, and returns each one's row. Adds rows that now have another key than before to
   /// `reused`. A row that this batch reads is not taken away.
   void learn(std::span<const std::int64_t> keys, std::uint32_t step,
              std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
@@ -52,7 +52,7 @@ class VocabularyBlock {
     if (candidates_ > std::max(rows_, kLeastVocabularyCandidates)) forget();
   }
 
-  /// The keys' rows, unchanged.
+  /// Finds the keys' rows; changes nothing.
   void find(std::span<const std::int64_t> keys, std::span<std::int32_t> answers) const {
     for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i)
       __builtin_prefetch(&slots_[place(keys[i])]);

@@ -256,7 +256,7 @@ struct VocabularyLayout {
   }
 };
 
-/// All ranks' rows that changed hands, ascending. Collective.
+/// Gathers all ranks' rows that changed hands, ascending. Collective.
 template <class Comm>
 void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
                         std::vector<ReusedRow>& all) {

@@ -113,7 +113,7 @@ class VocabularyStore {
     forget();
   }
 
-  /// Before steps that may be lower than those seen so far.
+  /// Prepares for steps that may be lower than those seen so far.
   void forget_steps() {
     backend_.fill_zero(entries_.first.data(), entries_.first.span().size_bytes());
   }

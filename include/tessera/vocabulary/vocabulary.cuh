@@ -71,7 +71,7 @@ class Vocabulary<Comm, Cuda> {
     return reused_;
   }
 
-  /// As Vocabulary::find.
+  /// Does as Vocabulary::find.
   template <IdType Id>
   void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     const gpu::detail::VocabularyBatch batch = receive(keys, rows);
@@ -81,7 +81,7 @@ class Vocabulary<Comm, Cuda> {
 
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   std::int64_t step() const { return step_; }
-  /// As Vocabulary's. The host waits.
+  /// Sets the step, as Vocabulary's. The host waits.
   void set_step(std::int64_t step) {
     detail::require_vocabulary_step(step, store_.last_step());
     step_ = step;

@@ -80,7 +80,7 @@ class Vocabulary<Comm, Host> {
     return reused_;
   }
 
-  /// The rows of known keys, the shared row for all others. Changes nothing. Collective.
+  /// Finds the rows of known keys, the shared row for all others. Changes nothing. Collective.
   template <IdType Id>
   void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     translate(keys, rows,
@@ -91,7 +91,8 @@ class Vocabulary<Comm, Host> {
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   /// Batches learned.
   std::int64_t step() const { return step_; }
-  /// As after so many batches. Throws InvalidArgument for fewer than a key was last seen in.
+  /// Continues as after so many batches. Throws InvalidArgument for fewer than a key was last seen
+  /// in.
   void set_step(std::int64_t step) {
     std::int64_t last = 0;
     for (const OwnBlock& block : own_)
