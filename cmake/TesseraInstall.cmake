@@ -23,3 +23,7 @@ configure_package_config_file(cmake/tesseraConfig.cmake.in "${CMAKE_CURRENT_BINA
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" cmake/FindNCCL.cmake cmake/Findliburing.cmake
   cmake/TesseraCompiled.cmake cmake/TesseraInstructionSets.cmake cmake/instruction_sets.cpp.in cmake/instruction_set_check.hpp DESTINATION "${package_dir}")
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(packages/TesseraDebian)
+endif()

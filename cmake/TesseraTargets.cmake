@@ -24,7 +24,9 @@ if(tessera_data_FOUND)
   add_library(tessera_data INTERFACE)
   add_library(tessera::data ALIAS tessera_data)
   set_target_properties(tessera_data PROPERTIES EXPORT_NAME data)
-  target_link_libraries(tessera_data INTERFACE tessera yaml-cpp ZLIB::ZLIB zstd::libzstd_shared)
+  # A package manager may have zstd as an archive alone.
+  target_link_libraries(tessera_data INTERFACE tessera yaml-cpp ZLIB::ZLIB
+    "$<IF:$<TARGET_EXISTS:zstd::libzstd_shared>,zstd::libzstd_shared,zstd::libzstd_static>")
 endif()
 if(MPI_CXX_FOUND)
   add_library(tessera_mpi INTERFACE)

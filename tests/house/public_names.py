@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions.md", "performance.md"}  # of docs/
+NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions/", "performance.md"}  # of docs/
 PUBLIC_NAMESPACES = {"tessera", "tessera::laws"}
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
@@ -163,9 +163,13 @@ def names_of(text):
     return sorted(found.items(), key=lambda item: item[1])
 
 
+def inside(page):
+    return page.as_posix() in NOT_FOR_USERS or f"{page.parts[0]}/" in NOT_FOR_USERS
+
+
 def pages_of(root):
     """README.md and the pages for users."""
-    pages = [page for page in sorted((root / "docs").rglob("*.md")) if str(page.relative_to(root / "docs")) not in NOT_FOR_USERS]
+    pages = [page for page in sorted((root / "docs").rglob("*.md")) if not inside(page.relative_to(root / "docs"))]
     return [page for page in (root / "README.md", *pages) if page.exists()]
 
 
@@ -207,7 +211,7 @@ def first_sentence(lines, line):
     while at > 0 and lines[at - 1].lstrip().startswith("///"):
         at -= 1
         comment.insert(0, lines[at].strip()[3:].strip())
-    text = " ".join(comment)
+    text = " ".join(comment[:comment.index("")] if "" in comment else comment)  # an example follows an empty line
     end = re.search(r"[.:;](?= [A-Z`]|$)", text)
     return text[:end.start()].strip() if end else text
 

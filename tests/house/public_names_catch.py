@@ -12,7 +12,7 @@ OPEN = "namespace tessera { inline namespace v0 {\n"
 CLOSE = "}}  // namespace tessera::v0\n"
 HEADER = "include/tessera/core/view.hpp"
 CLEAN = {
-    HEADER: OPEN + "/// Hidden, `hidden()`\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
+    HEADER: OPEN + "/// Hidden, `hidden()`\n///\n///     an example;\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
             "  { t.rows() } -> std::same_as<int>;\n};\nconstexpr int kRows = int{3};\nstruct View {\n  int rows() const { return kRows; }\n"
             "  struct Inner {};\n};\n[[nodiscard]] inline int size_of(const View& view) { return view.rows(); }\n"
             "inline int View::columns() { return 1; }\n"
@@ -22,7 +22,7 @@ CLEAN = {
     "include/tessera/core/rest.hpp": OPEN + "struct Rest {};\nenum class Way { kIn, kOut };\n" + CLOSE,
     "README.md": "```cpp\nRest rest = Way::kIn;\n```\n",
     "docs/page.md": "A `View` is `Viewed`.\n\n```cpp\nint n = size_of(view);\n```\nNo code: hidden_in_prose.\n",
-    "docs/decisions.md": "`inside` is how it is built.\n",
+    "docs/decisions/one.md": "`inside` is how it is built.\n",
     "examples/rows.cpp": "// in_a_comment\nint main() { return tessera::kRows; }\n",
 }
 # (file, text at the end of its namespace or of a page, or None: without the file; the names that must be found)

@@ -66,7 +66,7 @@ DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hp
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
 COMPANIONS = {"data", "serving", "io/text.hpp"}  # no part of the core: their headers by themselves
 # Pages that tell how Tessera is built, and why, name other headers.
-INSIDE_PAGES = {"docs/CONTRIBUTING.md", "docs/architecture.md", "docs/benchmarks.md", "docs/decisions.md", "docs/performance.md", "docs/api.md"}
+INSIDE_PAGES = {"docs/CONTRIBUTING.md", "docs/architecture.md", "docs/benchmarks.md", "docs/performance.md", "docs/api.md"}
 ROOM = re.compile(r"\btessera/(([a-z_]+)/[a-z_]+\.(?:hpp|cuh))")
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
@@ -180,7 +180,7 @@ def header_faults(name, lines, includes, macros):
 def is_for_users(name, names):
     """Whether a file is a page for users or what a user would write: an example of one file, a consumer."""
     if name.endswith(".md"):
-        return name == "README.md" or (name.startswith("docs/") and name not in INSIDE_PAGES)
+        return name == "README.md" or (name.startswith("docs/") and name not in INSIDE_PAGES and not name.startswith("docs/decisions/"))
     example = re.fullmatch(r"examples/(\w+)\.c(?:pp|u)", name)
     return name.startswith("tests/house/consumer/") or bool(example and not any(n.startswith(f"examples/{example[1]}/") for n in names))
 

@@ -29,7 +29,7 @@ CLEAN = {
     "examples/large.cpp": SPDX + "#include <tessera/sharding/rows.hpp>\n",
     "examples/large/part.cpp": SPDX,
     "docs/versions.md": "`<tessera/plan.hpp>`\n",
-    "docs/decisions.md": "`tessera/sharding/rows.hpp` has it.\n",
+    "docs/decisions/one.md": "`tessera/sharding/rows.hpp` has it.\n",
     "tests/sum_bodies.hpp": SPDX + "template <class Backend>\nvoid adds() {}\n",
     "tests/test_sum.cpp": SPDX + "TEST_CASE() { adds<Host>(); }\n",
     "tests/twin_cases.hpp": SPDX + "TEST_CASE() { adds<Cuda>(); }\n",

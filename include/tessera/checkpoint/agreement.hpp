@@ -20,7 +20,7 @@ inline constexpr Collective kCheckpointCollectives =
 
 namespace detail {
 
-/// Every rank's value, in rank order.
+/// Returns every rank's value, in rank order.
 template <Exchangeable T, class Comm>
 std::vector<T> gather_one(Comm& communicator, const T& value) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(communicator.size()), 1);
@@ -29,7 +29,7 @@ std::vector<T> gather_one(Comm& communicator, const T& value) {
   return all;
 }
 
-/// All ranks' elements one rank after another.
+/// Returns all ranks' elements one rank after another.
 template <Exchangeable T, class Comm>
 std::vector<T> gather_all(Comm& communicator, std::span<const T> own) {
   const std::vector<std::size_t> counts = gather_one<std::size_t>(communicator, own.size());
@@ -38,7 +38,7 @@ std::vector<T> gather_all(Comm& communicator, std::span<const T> own) {
   return all;
 }
 
-/// All ranks' elements one rank after another, on rank 0; elsewhere nothing.
+/// Returns all ranks' elements one rank after another, on rank 0; elsewhere nothing.
 template <Exchangeable T, class Comm>
 std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
   std::vector<std::size_t> counts = gather_one<std::size_t>(communicator, own.size());
@@ -53,8 +53,8 @@ std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
 }  // namespace detail
 
 /// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first
-/// such rank: nobody is left waiting, and all know what happened. Errors of the communicator go
-/// through as they are.
+/// such rank: no rank is left waiting, and all know what happened. Errors of the communicator go
+/// through unchanged.
 template <class Comm, class Work>
 void on_all_ranks(Comm& communicator, Work&& work) {
   std::string own;

@@ -23,7 +23,7 @@ struct AsyncSaveOptions {
   std::size_t memory_bytes = std::size_t{256} << 20;
 };
 
-/// A checkpoint of the model as it is now, written by a thread in the background while training
+/// A checkpoint of the model's present state, written by a thread in the background while training
 /// goes on. All calls are collective, but the end: a save that was not finished then is given up.
 /// For one save at a time.
 ///

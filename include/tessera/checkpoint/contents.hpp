@@ -41,7 +41,7 @@ using MemoryGather =
     std::function<void(const std::byte* from, std::int64_t stride,
                        std::span<const std::int64_t> rows, std::int64_t row_bytes, std::byte* to)>;
 
-/// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its
+/// Rows of tensors that are in this rank's memory side by side: a rectangle of a table and its
 /// optimizer state, or a dense tensor.
 struct CheckpointRows {
   struct Part {
@@ -65,7 +65,7 @@ struct CheckpointRows {
   std::vector<Part> parts{};
   MemoryCopy copy{};      ///< empty: the host reads and writes the parts itself
   MemoryGather gather{};  ///< of tables that the host cannot read
-  /// of rows in a file: as it is now, where the file system can do that, else null
+  /// of rows in a file: a copy, if the file system can do that, else null
   std::function<std::shared_ptr<const FileClone>()> clone{};
 };
 
@@ -85,7 +85,7 @@ class CheckpointContents {
     std::function<void(std::uint64_t)> set;
   };
 
-  /// A collection's tables, as "NAME.weight", and its optimizer's state, as "NAME.sum" and the
+  /// Adds a collection's tables, as "NAME.weight", and its optimizer's state, as "NAME.sum" and the
   /// like; its step and seed. `prefix` keeps several collections apart. Each table has files of its
   /// own.
   template <class Collection>
@@ -129,7 +129,7 @@ class CheckpointContents {
       int k = 0;
       for (const auto& state : collection.tables().states(shard.table)) {
         const auto& values = shard.states[static_cast<std::size_t>(k++)];
-        // a row's state lies with every part of the row: who holds the first columns writes it
+        // every part of a row has its state: the rank that holds the first columns writes it
         with_matrix(values, [&](const auto& matrix) {
           rows.parts.push_back(part(t + k, state.per_row ? 0 : column, matrix,
                                     write && (!state.per_row || column == 0)));
@@ -159,21 +159,21 @@ class CheckpointContents {
         [&collection](std::uint64_t seed) { collection.tables().set_seed(seed); });
   }
 
-  /// A tensor that every rank holds whole, row-major: dense parameters, an optimizer's state. Rank
-  /// 0's is saved. Those of one group share a file.
+  /// Adds a tensor that every rank holds whole, row-major: dense parameters, an optimizer's state.
+  /// Rank 0's is saved. Those of one group share a file.
   template <class T>
   void add(std::string name, std::vector<std::int64_t> shape, std::span<T> values,
            std::string group = "dense") {
     add_whole(std::move(name), std::move(shape), values, std::move(group), {});
   }
-  /// The same in a backend's memory.
+  /// Adds the same in a backend's memory.
   template <class T, class Backend>
   void add(const Backend& backend, std::string name, std::vector<std::int64_t> shape,
            std::span<T> values, std::string group = "dense") {
     add_whole(std::move(name), std::move(shape), values, std::move(group), copy_of(backend));
   }
 
-  /// A number that every rank has: a step, an epoch, a seed.
+  /// Adds a number that every rank has: a step, an epoch, a seed.
   void add_number(std::string name, std::function<std::uint64_t()> get,
                   std::function<void(std::uint64_t)> set) {
     require(numbers_.emplace(name, Number{std::move(get), std::move(set)}).second,
@@ -185,10 +185,10 @@ class CheckpointContents {
         [&value](std::uint64_t number) { value = static_cast<std::int64_t>(number); });
   }
 
-  /// Rows that each rank has some of, in any number, such as the keys of a vocabulary: the tensor
-  /// [rows of all ranks, columns] holds the ranks' rows in rank order. Saved only: as its size says
-  /// nothing about the model, who needs it reads it before the load by CheckpointReader, the whole
-  /// of it or parts. `columns` 0: the shape is [rows].
+  /// Adds rows that each rank has some of, in any number, such as the keys of a vocabulary: the
+  /// tensor [rows of all ranks, columns] holds the ranks' rows in rank order. Saved only: as its
+  /// size says nothing about the model, who needs it reads it before the load by CheckpointReader,
+  /// the whole of it or parts. `columns` 0: the shape is [rows].
   template <class T>
   void add_rows(std::string name, std::int64_t columns, std::span<const T> values,
                 std::string group = "extra") {
@@ -205,23 +205,23 @@ class CheckpointContents {
     rows_.push_back(std::move(rows));
   }
 
-  /// A text for the manifest.
+  /// Adds a text to the manifest.
   void set_text(std::string name, std::string text) { texts_[std::move(name)] = std::move(text); }
 
-  /// Whether rows of some collection are behind caches; the same on every rank.
+  /// Returns whether rows of some collection are behind caches; the same on every rank.
   bool has_caches() const { return !caches_.empty(); }
-  /// Before rows are read: those that updates changed in caches are in memory.
+  /// Brings rows that updates changed in caches to memory, before rows are read.
   void flush() const {
     for (const Caches& caches : caches_) caches.flush();
   }
-  /// Before rows are written, too: caches will read them again.
+  /// Makes caches read rows again, before they are written, too.
   void flush_to_write() const {
     flush();
     for (const Caches& caches : caches_) caches.reload();
   }
 
-  /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those
-  /// of rank 0 count. Loading passes it over; an increment has none, as its base has it.
+  /// Adds a file of any bytes beside the tensors', which CheckpointReader::read_file reads back:
+  /// those of rank 0 count. Loading passes it over; an increment has none, as its base has it.
   void set_file(std::string name, std::string bytes) {
     require(detail::plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
                 name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),
@@ -238,21 +238,21 @@ class CheckpointContents {
   /// By collection: makes it tell an observer of its updates, or no longer; empty where the host
   /// cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
-  /// Likewise: begins to mark the rows that its updates change.
+  /// Begins to mark the rows that its updates change.
   const std::vector<std::function<std::unique_ptr<detail::RowMarks>()>>& marks() const {
     return marks_;
   }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
   const std::map<std::string, std::shared_ptr<const std::string>>& files() const { return files_; }
-  /// Whether a tensor's size is known only when it is saved.
+  /// Returns whether a tensor's size is known only when it is saved.
   bool ragged(std::size_t tensor) const {
     return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) {
       return rows_[i].parts[0].tensor == static_cast<int>(tensor);
     });
   }
 
-  /// The contents of one save, once the ranks have told each other how many rows they have.
+  /// Returns the contents of one save, once the ranks have told each other how many rows they have.
   /// gather(n) gives every rank's n.
   template <class Gather>
   CheckpointContents for_saving(int rank, Gather&& gather) const {

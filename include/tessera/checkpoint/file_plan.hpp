@@ -29,7 +29,7 @@ struct TensorSpec {
   std::string row_numbers{};  ///< of increments: see StoredTensor
 };
 
-/// A name with all that file names may not hold everywhere replaced.
+/// Returns a name with all that file names may not hold everywhere replaced.
 inline std::string plain_file_name(std::string_view name) {
   std::string plain;
   for (const char c : name) {
@@ -40,7 +40,7 @@ inline std::string plain_file_name(std::string_view name) {
   return plain;
 }
 
-/// Where every row of every tensor will lie: safetensors files with their headers. All ranks work
+/// Where every row of every tensor will be: safetensors files with their headers. All ranks work
 /// out the same from the same tensors.
 struct FilePlan {
   struct Piece {

@@ -36,7 +36,7 @@ inline std::string checkpoint_name(std::int64_t step) {
 
 namespace detail {
 
-/// The step in a folder's name; nothing if checkpoint_name does not make that name.
+/// Returns the step in a folder's name; nothing if checkpoint_name does not make that name.
 inline std::optional<std::int64_t> checkpoint_step(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   std::int64_t step = 0;
@@ -71,7 +71,7 @@ inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& d
   return steps;
 }
 
-/// The folder of the highest step, if there is one.
+/// Returns the folder of the highest step, if there is one.
 inline std::optional<std::filesystem::path> latest_checkpoint(
     const std::filesystem::path& directory) {
   const std::vector<std::int64_t> steps = checkpoint_steps(directory);
@@ -79,9 +79,9 @@ inline std::optional<std::filesystem::path> latest_checkpoint(
   return directory / checkpoint_name(steps.back());
 }
 
-/// The manifest of a checkpoint's folder, and the checksum of its text. Throws DataError, naming
-/// the file, for one that cannot be read, is damaged, or is of another step than the folder's name
-/// says.
+/// Returns the manifest of a checkpoint's folder, and the checksum of its text. Throws DataError,
+/// naming the file, for one that cannot be read, is damaged, or is of another step than the
+/// folder's name says.
 inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / Manifest::kFile;
   std::error_code unknown;
@@ -145,8 +145,8 @@ inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
 
 namespace detail {
 
-/// The name of a checkpoint in a directory that is an increment of the one of that name; empty if
-/// none that can be read is.
+/// Returns the name of a checkpoint in a directory that is an increment of the one of that name;
+/// empty if none that can be read is.
 inline std::string increment_of(const std::filesystem::path& directory, std::string_view base) {
   for (const std::int64_t step : checkpoint_steps(directory)) {
     try {
@@ -170,7 +170,7 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
 
 }  // namespace detail
 
-/// Of the checkpoints up to step `newest`, the one just saved, keeps the `keep` highest steps.
+/// Keeps, of the checkpoints up to step `newest`, the one just saved, the `keep` highest steps.
 /// Later ones, of another training, stay, and so does what increments among these all need. A
 /// folder loses its name first: what is half removed is not seen. Throws DataError, with nothing
 /// removed, where the manifest of one that stays cannot be read: what it needs is not known.

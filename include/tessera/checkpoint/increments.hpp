@@ -32,12 +32,13 @@ class ChangedRows {
   ChangedRows(const ChangedRows&) = delete;
   ChangedRows& operator=(const ChangedRows&) = delete;
 
-  /// All rows are as the last full checkpoint holds them.
+  /// Takes all rows to be as the last full checkpoint holds them.
   void clear() {
     for (const auto& marks : marks_) marks->clear();
   }
 
-  /// Which of `rows`, counted from the first, changed, ascending. Waits for the updates so far.
+  /// Returns which of `rows`, counted from the first, changed, ascending. Waits for the updates so
+  /// far.
   std::vector<std::int64_t> changed(const detail::CheckpointRows& rows) const {
     return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row,
                                                                   rows.arena_row + rows.rows);
@@ -66,7 +67,7 @@ struct RowInterval {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Of an ascending list, where [begin, end) lies: the first index and how many.
+/// Of an ascending list, where [begin, end) is: the first index and how many.
 inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list,
                                                      std::int64_t begin, std::int64_t end) {
   const auto first = std::lower_bound(list.begin(), list.end(), begin),

@@ -36,7 +36,7 @@ struct LoadOptions {
   /// Where it is given, a table whose optimizer has other states than the checkpoint's keeps the
   /// state it has, which in a new collection is the first, and its name is put here.
   std::vector<std::string>* new_optimizers = nullptr;
-  /// The same for some names of the checkpoint only; '*' stands for any text: {"*.sum", "dense.*"}.
+  /// The same for some names of the checkpoint only; '*' matches any text: {"*.sum", "dense.*"}.
   std::vector<std::string> missing{}, extra{};
 };
 
@@ -76,7 +76,7 @@ inline void convert_elements(const std::byte* from, TensorType from_type, std::b
   });
 }
 
-/// Whether a name is of a pattern's form, in which '*' stands for any text.
+/// Returns whether a name is of a pattern's form, in which '*' matches any text.
 constexpr bool matches(std::string_view pattern, std::string_view name) {
   std::size_t star = std::string_view::npos, after = 0, p = 0, n = 0;
   while (n < name.size()) {
@@ -224,7 +224,7 @@ class RowLoader {
       block_.resize(static_cast<std::size_t>(count * row_bytes));
       from.increment->read_rows(source, first + (begin - numbers_.begin()), count, block_.data());
       for (std::int64_t r = 0; r < count; ++r) {
-        // A file that lies about the order must not write elsewhere.
+        // A file with a false order must not write elsewhere.
         const std::int64_t model_row = begin[r] - rows.row_begin;
         if (model_row >= 0 && model_row < rows.rows)
           deliver(block_.data() + r * row_bytes, source, part, model(model_row), columns);
@@ -276,7 +276,7 @@ class StoredModel {
 
   /// Tensors whole, numbers and texts.
   const Manifest& manifest() const { return manifest_; }
-  /// Stands for all bytes of both.
+  /// Made of all bytes of both.
   std::uint64_t crc() const {
     return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0);
   }
@@ -284,7 +284,7 @@ class StoredModel {
   /// Of a tensor of the manifest.
   const TensorSource& source(const std::string& name) const { return sources_.at(name); }
 
-  /// The share of one rank.
+  /// Verifies the share of one rank.
   void verify(std::uint64_t rank, std::uint64_t ranks) {
     for (CheckpointReader* reader : {base_.get(), &top_})
       if (reader != nullptr)
@@ -303,7 +303,8 @@ class StoredModel {
     return found == index.end() ? nullptr : found->second;
   }
 
-  /// The numbers of the rows that an increment holds of a tensor; null if it holds the whole.
+  /// Returns the numbers of the rows that an increment holds of a tensor; null if it holds the
+  /// whole.
   const StoredTensor* numbers_of(const StoredTensor& tensor, const Index& newest,
                                  const Index& before) const {
     const StoredTensor* old = find(before, tensor.name);
@@ -336,7 +337,7 @@ class StoredModel {
   std::map<std::string, TensorSource> sources_;
 };
 
-/// What stands where: model against checkpoint. An error shows the first differences.
+/// What the model has, and what the checkpoint. An error shows the first differences.
 class Comparison {
  public:
   Comparison(const CheckpointContents& contents, const Manifest& manifest,
@@ -393,7 +394,7 @@ class Comparison {
  private:
   static constexpr std::size_t kShown = 20;
 
-  /// The states, of both sides, of tables that the checkpoint has with other states.
+  /// Returns the states, of both sides, of tables that the checkpoint has with other states.
   static std::set<std::string> find_new_optimizers(const CheckpointContents& contents,
                                                    const Manifest& manifest,
                                                    const LoadOptions& options) {

@@ -269,7 +269,7 @@ inline Manifest parse_manifest(std::string_view text, std::string_view file) {
   return detail::ManifestParser(text, file).parse();
 }
 
-/// The text that `parse_manifest` reads. Its last key is the CRC-32 of all that stands before.
+/// Returns the text that `parse_manifest` reads. Its last key is the CRC-32 of all text before it.
 inline std::string format_manifest(const Manifest& m) {
   std::string out;
   const auto append = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {

@@ -41,11 +41,11 @@ class CheckpointReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Of the manifest's text: it stands for the whole checkpoint, as the manifest holds the
+  /// Of the manifest's text: it covers the whole checkpoint, as the manifest holds the
   /// checksums of all files.
   std::uint32_t crc() const { return crc_; }
 
-  /// The tensor of that name. Throws DataError if there is none.
+  /// Returns the tensor of that name. Throws DataError if there is none.
   const StoredTensor& tensor(std::string_view name) const {
     const StoredTensor* found = manifest_.find(name);
     require<DataError>(found != nullptr, "checkpoint '{}' has no tensor '{}'", folder_.string(),
@@ -79,7 +79,7 @@ class CheckpointReader {
           place(manifest_.tensors[t], piece);
   }
 
-  /// Rows [begin, begin + count) as they are stored. What they lie in is not verified; `verify`
+  /// Reads rows [begin, begin + count) as they are stored. Their chunks are not verified; `verify`
   /// does that.
   void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count,
                  std::byte* to) {
@@ -96,7 +96,7 @@ class CheckpointReader {
     }
   }
 
-  /// The file that holds a row, for messages.
+  /// Returns the file that holds a row, for messages.
   std::string file_of(const StoredTensor& tensor, std::int64_t row) const {
     for (const TensorPiece& piece : tensor.pieces)
       if (piece.row_begin <= row && row < piece.row_end)
@@ -104,7 +104,7 @@ class CheckpointReader {
     return folder_.string();
   }
 
-  /// A whole tensor, verified. `T` must be the stored type (bool is uint8).
+  /// Returns a whole tensor, verified. `T` must be the stored type (bool is uint8).
   template <class T>
   std::vector<T> read(std::string_view name) {
     const StoredTensor& t = tensor(name);
@@ -143,8 +143,8 @@ class CheckpointReader {
 
   bool has_file(std::string_view name) const { return find_file(name) < manifest_.files.size(); }
 
-  /// The bytes of a file of CheckpointContents::set_file, verified. Throws DataError if there is
-  /// none.
+  /// Returns the bytes of a file of CheckpointContents::set_file, verified. Throws DataError if
+  /// there is none.
   std::string read_file(std::string_view name) {
     const std::size_t f = find_file(name);
     require<DataError>(f < manifest_.files.size(), "checkpoint '{}' has no file '{}'",
@@ -192,8 +192,8 @@ class CheckpointReader {
     return file;
   }
 
-  /// What file f begins with. Read, not mapped: a mapped file that another program cuts short ends
-  /// the process.
+  /// Returns what file f begins with. Read, not mapped: a mapped file that another program cuts
+  /// short ends the process.
   const detail::SafetensorsHeader& header_of(std::size_t f) {
     if (header_file_ == f) return header_;
     const detail::File& file = open(f);
@@ -208,8 +208,8 @@ class CheckpointReader {
     return header_;
   }
 
-  /// Where a piece begins in its file. Throws DataError unless the file's header says the same of
-  /// it as the manifest.
+  /// Returns where a piece begins in its file. Throws DataError unless the file's header says the
+  /// same of it as the manifest.
   std::uint64_t place(const StoredTensor& tensor, const TensorPiece& piece) {
     const auto known = places_.find(&piece);
     if (known != places_.end()) return known->second;

@@ -21,7 +21,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Where a block of rows of one part lies in memory.
+/// Where a block of rows of one part is in memory.
 struct RowBlock {
   const std::byte* data = nullptr;
   std::int64_t stride = 0;  ///< bytes
@@ -46,10 +46,10 @@ inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& p
     copy_rows({from, part.stride}, count, row_bytes, to);
 }
 
-/// The rows of a checkpoint as they are in memory now.
+/// The rows of a checkpoint, in memory.
 class LiveRows {
  public:
-  /// Rows [first, first + count) of every part, valid until the next call.
+  /// Returns rows [first, first + count) of every part, valid until the next call.
   std::vector<RowBlock>& operator()(const CheckpointRows& rows,
                                     std::span<const std::int64_t> row_bytes, std::int64_t first,
                                     std::int64_t count) {
@@ -89,7 +89,7 @@ class LiveRows {
   std::vector<std::byte> memory_;
 };
 
-/// Whether one of `count` elements is NaN or infinite.
+/// Returns whether one of `count` elements is NaN or infinite.
 inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t count) {
   const auto any = [&]<std::unsigned_integral Bits>(Bits exponent) {
     bool found = false;
@@ -124,7 +124,7 @@ class RowWriter {
       : folder_(std::move(folder)), tensors_(tensors), plan_(plan), finite_(finite) {}
 
   /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows
-  /// that nobody here writes are passed over.
+  /// that this process does not write are passed over.
   template <class Source>
   void write(const CheckpointRows& rows, Source&& source) {
     if (std::none_of(rows.parts.begin(), rows.parts.end(),
@@ -152,7 +152,7 @@ class RowWriter {
     }
   }
 
-  /// Bytes at the beginning of a file.
+  /// Writes bytes at the beginning of a file.
   void write_header(std::size_t file) {
     const std::span<const std::byte> header = std::as_bytes(std::span(plan_.files[file].header));
     open(file).write_at(0, header);
@@ -171,7 +171,7 @@ class RowWriter {
     std::uint32_t file = 0, sum = 0;
     std::uint64_t chunk = 0;
   };
-  /// What this rank knows of the chunks' checksums; ends the writing.
+  /// Returns what this rank knows of the chunks' checksums; ends the writing.
   std::vector<Sum> take_sums() {
     std::vector<Sum> sums;
     for (auto& [index, written] : files_)
@@ -254,7 +254,7 @@ class RowWriter {
     open(run.piece->file).write_at(offset, {rows.data, size});
   }
 
-  /// Rows of other ranks lie between: a call of the system for each would cost more than its bytes.
+  /// Rows of other ranks are between: a call of the system for each would cost more than its bytes.
   void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows,
                      std::int64_t count, std::int64_t bytes) {
     const File::Window window(

@@ -127,7 +127,7 @@ class Save {
     return options;
   }
 
-  /// Ranks that describe different models would write nonsense.
+  /// Throws on ranks that differ: ranks that describe different models would write nonsense.
   template <class Comm>
   void check_same(Comm& communicator) {
     std::string tensors;

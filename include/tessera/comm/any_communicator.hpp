@@ -64,9 +64,9 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
-  /// Whether the given communicator's calls go to a stream.
+  /// Returns whether the given communicator's calls go to a stream.
   bool queues_calls() const { return model_->queues_calls(); }
-  /// Whether the given communicator takes host memory alone.
+  /// Returns whether the given communicator takes host memory alone.
   bool host_memory_only() const { return model_->host_memory_only(); }
 
   /// Ends a wait of another thread in the given communicator, where that can be done: nothing else

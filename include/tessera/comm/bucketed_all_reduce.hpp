@@ -37,7 +37,7 @@ class BucketedAllReduce {
   /// For gradients in the memory of a backend that computes in the order of a stream. Buckets
   /// include work queued before `ready`; work queued after `wait` sees the sums.
   /// `computing` works on the gradients; `communicating` on the stream that the communicator uses,
-  /// an object that nobody else calls.
+  /// an object of its own.
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
                     const Backend& computing, const Backend& communicating)
@@ -56,7 +56,7 @@ class BucketedAllReduce {
     changed_.notify_all();
   }
 
-  /// `part` is final: it ends where the last one began, or at the end of the buffer.
+  /// Tells that `part` is final: it ends where the last one began, or at the end of the buffer.
   void ready(std::span<const float> part) {
     require(part.data() + part.size() == gradients_.data() + begin_ && part.size() <= begin_,
             "BucketedAllReduce: a part of {} gradients does not end at {}, where the last one "

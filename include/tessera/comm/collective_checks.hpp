@@ -19,7 +19,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 // Checks that all communicators share. First those that one rank can make alone; they throw
 // InvalidArgument.
 
-/// `counts` must name every rank and add up to the `elements` of the buffer called `buffer`.
+/// Checks that `counts` name every rank and add up to the `elements` of the buffer called `buffer`.
 inline void check_counts(Collective collective, int rank, int ranks, std::string_view buffer,
                          std::size_t elements, std::span<const std::size_t> counts) {
   require(counts.size() == static_cast<std::size_t>(ranks),
@@ -114,7 +114,7 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
   return {};
 }
 
-/// Where slice `rank` of `size` elements begins, cut as evenly as can be.
+/// Returns where slice `rank` of `size` elements begins, cut as evenly as can be.
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
 }

@@ -124,7 +124,7 @@ class HierarchicalCommunicator {
     return begin;
   }
 
-  /// What a call is, for peers to compare.
+  /// Returns what a call is, for peers to compare.
   std::uint64_t signature(Collective collective, Reduction reduction, std::size_t element_size) {
     return ++calls_ << 24 | static_cast<std::uint64_t>(element_size & 0xfff) << 12 |
            static_cast<std::uint64_t>(reduction) << 8 | static_cast<std::uint64_t>(collective);
@@ -138,7 +138,7 @@ class HierarchicalCommunicator {
                                         name_of(collective), calls_, rank(), peer));
   }
 
-  /// An all-to-all of bytes in two stages. Counts in elements.
+  /// Makes an all-to-all of bytes in two stages. Counts in elements.
   void exchange(Collective collective, Reduction reduction, std::size_t element_size,
                 std::span<const std::byte> send, std::span<const std::size_t> send_counts,
                 std::span<std::byte> receive, std::span<const std::size_t> receive_counts) {
@@ -216,7 +216,7 @@ class HierarchicalCommunicator {
     }
   }
 
-  /// The sizes that came from node `n` are those that this rank expects.
+  /// Checks that the sizes that came from node `n` are those that this rank expects.
   void check_blocks(Collective collective, std::size_t n, std::uint64_t call,
                     const std::byte* sizes, std::span<const std::size_t> receive_counts) const {
     std::uint64_t word = 0;
@@ -233,7 +233,7 @@ class HierarchicalCommunicator {
     }
   }
 
-  /// Every rank's block for this rank, reduced in rank order; `result` may be the own block of
+  /// Reduces every rank's block for this rank, in rank order; `result` may be the own block of
   /// `send`.
   template <class T>
   void reduce_blocks(Collective collective, Reduction reduction, std::span<const T> send,

@@ -51,9 +51,9 @@ class MpiCommunicator {
   int rank() const { return state_->messenger.rank(); }
   int size() const { return state_->messenger.size(); }
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
-  /// collective call. `fail` here, which run_mpi_rank calls for a rank that throws, also ends waits
-  /// in communicators split from this one.
+  /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
+  /// here. A collective call. `fail` here, which run_mpi_rank calls for a rank that throws, also
+  /// ends waits in communicators split from this one.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),
@@ -61,7 +61,8 @@ class MpiCommunicator {
     return adopt(part);
   }
 
-  /// A communicator of the ranks that share this rank's node (its memory). A collective call.
+  /// Returns a communicator of the ranks that share this rank's node (its memory). A collective
+  /// call.
   MpiCommunicator split_by_node() const {
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED,
@@ -70,7 +71,7 @@ class MpiCommunicator {
     return adopt(part);
   }
 
-  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  /// Gives rank r block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -82,7 +83,7 @@ class MpiCommunicator {
     exchange<T>(send, send_counts, receive, receive_counts);
   }
 
-  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  /// Gives every rank all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
@@ -156,7 +157,7 @@ class MpiCommunicator {
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     state_->messenger.await_failures_of_peers(time);
   }
-  /// Whether a rank before this one is known to have called `fail` with the same text.
+  /// Returns whether a rank before this one is known to have called `fail` with the same text.
   bool told_by_lower_rank(const std::string& text) const {
     return state_->messenger.told_by_lower_rank(text);
   }
@@ -231,7 +232,7 @@ class MpiCommunicator {
     throw CommunicatorError(fault.rank, name_of(header.collective), fault.text);
   }
 
-  /// The data of an all-to-all whose counts agree.
+  /// Exchanges the data of an all-to-all whose counts agree.
   template <class T>
   void exchange(std::span<const T> send, std::span<const std::size_t> send_counts,
                 std::span<T> receive, std::span<const std::size_t> receive_counts) {
@@ -251,7 +252,8 @@ class MpiCommunicator {
     state_->messenger.wait();
   }
 
-  /// The data of an all-gather whose counts agree; `send` may be its own block of `receive`.
+  /// Gathers the data of an all-gather whose counts agree; `send` may be its own block of
+  /// `receive`.
   template <class T>
   void gather(std::span<const T> send, std::span<T> receive, std::span<const std::size_t> counts) {
     state_->messenger.begin_transfers();
@@ -291,8 +293,8 @@ class MpiCommunicator {
     detail::copy_bytes(result.data(), blocks, count * sizeof(T));
   }
 
-  /// All but this rank, beginning with the next one, so that not all write to the same peer at
-  /// once.
+  /// Calls f for all but this rank, beginning with the next one, so that not all write to the same
+  /// peer at once.
   template <class Visit>
   void for_each_peer(Visit visit) const {
     for (int i = 1; i < size(); ++i) visit((rank() + i) % size());

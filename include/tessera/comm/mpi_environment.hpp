@@ -50,7 +50,7 @@ class MpiEnvironment {
 
 namespace detail {
 
-/// What MPI says about one of its error codes.
+/// Returns what MPI says about one of its error codes.
 inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;

@@ -72,7 +72,7 @@ class MpiFailureChannel {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Sends `message`, which must stay as it is, to all peers. Small messages: MPI takes them
+  /// Sends `message`, which must not change, to all peers. Small messages: MPI takes them
   /// without a receiver.
   void tell(const Message& message) noexcept {
     for (int peer = 0; peer < size_; ++peer) {
@@ -82,7 +82,7 @@ class MpiFailureChannel {
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
   }
-  /// Whether a peer's message was there.
+  /// Returns whether a peer's message was there.
   bool receive(Message& message) noexcept {
     int arrived = 0;
     MPI_Status status;
@@ -141,7 +141,7 @@ class MpiMessenger {
   int rank() const { return faults_->rank(); }
   int size() const { return faults_->size(); }
   MPI_Comm communicator() const { return data_; }
-  /// A messenger of some of these ranks hears of it when a rank of this one fails.
+  /// Adds a messenger of some of these ranks, which hears of it when a rank of this one fails.
   void add_part(const MpiMessenger& part) { faults_->add_part(part.faults_); }
   const MpiOptions& options() const { return options_; }
   bool failed() const { return failure_.text[0] != 0; }
@@ -214,7 +214,7 @@ class MpiMessenger {
     faults_->end(text);
   }
 
-  /// Any thread may call it: the thread that waits, or will, gives up, and says why.
+  /// Makes the thread that waits, or will, give up and say why; any thread may call it.
   void interrupt(const std::string& text) {
     const std::lock_guard lock(interrupting_);
     if (interrupted_.load()) return;
@@ -229,7 +229,7 @@ class MpiMessenger {
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  /// Whether a peer before this rank is known to have called `fail` with the same text.
+  /// Returns whether a peer before this rank is known to have called `fail` with the same text.
   bool told_by_lower_rank(const std::string& text) const {
     const Message own(rank(), true, text);
     return std::any_of(ended_peers_.begin(), ended_peers_.end(), [&](const Message& other) {
@@ -275,8 +275,8 @@ class MpiMessenger {
     give_up();
   }
 
-  /// One turn of a wait in which no message came. The longer it lasts, the more of the core it
-  /// leaves to others.
+  /// Takes one turn of a wait in which no message came. The longer it lasts, the more of the core
+  /// it leaves to others.
   void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
     if (idle < 64) return;
     const Clock::time_point now = Clock::now();
@@ -335,7 +335,7 @@ class MpiMessenger {
     throw failure_error();
   }
 
-  /// Whether a peer's failure has arrived. The first one is what ends this communicator.
+  /// Returns whether a peer's failure has arrived. The first one is what ends this communicator.
   bool receive_failure() noexcept {
     Message message;
     if (!faults_->receive(message)) return false;

@@ -51,14 +51,14 @@ class NcclCommunicator {
     return result;
   }
 
-  /// A communicator of the ranks that give the same `color` (not negative), in the order of their
-  /// ranks here, with the options and the stream of this one. A collective call (NCCL 2.18). It has
-  /// a life of its own: a failure in one is seen by the other as a late peer.
+  /// Returns a communicator of the ranks that give the same `color` (not negative), in the order of
+  /// their ranks here, with the options and the stream of this one. A collective call (NCCL 2.18).
+  /// It has a life of its own: a failure in one is seen by the other as a late peer.
   NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
 
   /// Calls on device memory go to the stream and return.
   static constexpr bool queues_calls() { return true; }
-  /// From any thread: the wait under way, or the next call, aborts and throws `text`.
+  /// Makes the wait under way, or the next call, abort and throw `text`; from any thread.
   void interrupt(const std::string& text) { session_->interrupt(text); }
 
   int rank() const { return session_->rank(); }
@@ -67,15 +67,16 @@ class NcclCommunicator {
   bool failed() const { return session_->failed(); }
 
   cudaStream_t stream() const { return session_->stream(); }
-  /// Later calls go to `stream`. The caller orders it after the old one where they share buffers.
+  /// Sends later calls to `stream`. The caller orders it after the old one where they share
+  /// buffers.
   void set_stream(cudaStream_t stream) { session_->set_stream(stream); }
 
   /// Waits for all work of the stream, for `NcclOptions::timeout` at most, and until NCCL says that
   /// a peer has failed.
   void wait() { session_->wait(); }
 
-  /// The collectives that `calls` makes go to NCCL as one group: they start together, none before
-  /// the end. Device memory only.
+  /// Gives the collectives that `calls` makes to NCCL as one group: they start together, none
+  /// before the end. Device memory only.
   template <class Calls>
   void group(Calls&& calls) {
     session_->begin_group();
@@ -88,7 +89,7 @@ class NcclCommunicator {
     session_->end_group();
   }
 
-  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  /// Gives rank r block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -113,7 +114,7 @@ class NcclCommunicator {
         });
   }
 
-  /// The same with blocks of one size on every rank: one call of NCCL where its version has it
+  /// Does the same with blocks of one size on every rank: one call of NCCL where its version has it
   /// (2.28.3). Buffers are two.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<T> receive) {
@@ -138,7 +139,7 @@ class NcclCommunicator {
     all_to_all<T>(send, counts, receive, counts);
   }
 
-  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  /// Gives every rank all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {

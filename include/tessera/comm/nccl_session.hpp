@@ -56,8 +56,8 @@ struct NcclOptions {
 
 namespace detail {
 
-/// The version of the NCCL library that runs, which may be newer or older than its header: 22809
-/// for 2.28.9.
+/// Returns the version of the NCCL library that runs, which may be newer or older than its header:
+/// 22809 for 2.28.9.
 inline int nccl_library_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
@@ -76,8 +76,8 @@ inline ncclUniqueId new_nccl_id() {
 }
 }  // namespace detail
 
-/// The id of a new NCCL communicator of the ranks of `other`, which any host communicator tells
-/// them: MPI's, or threads'.
+/// Returns the id of a new NCCL communicator of the ranks of `other`, which any host communicator
+/// tells them: MPI's, or threads'.
 template <class C>
   requires detail::HasRank<C> && detail::HasBroadcast<C>
 ncclUniqueId share_nccl_id(C& other) {
@@ -103,7 +103,7 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     out.write(reinterpret_cast<const char*>(&id), sizeof(id));
     out.close();
     require<Error>(out.good(), "share_nccl_id: cannot write '{}'", part.string());
-    std::filesystem::rename(part, file);  // at once: nobody sees half of it
+    std::filesystem::rename(part, file);  // at once: no reader sees half of it
     return id;
   }
   const auto deadline = std::chrono::steady_clock::now() + timeout;
@@ -216,7 +216,7 @@ class NcclSession {
   cudaStream_t stream() const { return options_.stream; }
   void set_stream(cudaStream_t stream) { options_.stream = stream; }
 
-  /// From any thread: the wait under way, or the next call, aborts and throws `text`.
+  /// Makes the wait under way, or the next call, abort and throw `text`; from any thread.
   void interrupt(const std::string& text) {
     const std::lock_guard lock(interrupting_);
     if (interrupted_.load()) return;
@@ -240,8 +240,8 @@ class NcclSession {
     if (!failed()) abort("an exception left a group of calls");
   }
 
-  /// One collective: `issue(send, receive)` makes NCCL's calls on pointers to device memory. What
-  /// each peer gets from, and gives to, this rank is told where counts differ between ranks.
+  /// Runs one collective: `issue(send, receive)` makes NCCL's calls on pointers to device memory.
+  /// What each peer gets from, and gives to, this rank is told where counts differ between ranks.
   template <class Issue>
   void run(CallHeader header, std::span<const std::size_t> to_peers,
            std::span<const std::size_t> from_peers, std::span<const std::byte> send,
@@ -313,7 +313,7 @@ class NcclSession {
     if (failed()) throw CommunicatorError(-1, collective_, failure_);
     fail_if_told();
   }
-  /// Of a blocking communicator that this session owns.
+  /// Watches a blocking communicator that this session owns.
   void watch() {
     const std::lock_guard lock(interrupting_);
     watchdog_ = std::make_unique<detail::NcclWatchdog>(nccl_, options_.timeout, late_);
@@ -323,7 +323,7 @@ class NcclSession {
     if (const std::string fault = watchdog_->fault(); !fault.empty()) fail(fault);
   }
 
-  /// A call that may wait for peers: inside NCCL, where a watchdog sees it, or behind it.
+  /// Makes a call that may wait for peers: inside NCCL, where a watchdog sees it, or behind it.
   template <class Issue>
   void call(std::string_view name, Issue issue) {
     begin_clock();
@@ -355,7 +355,7 @@ class NcclSession {
   }
 
   void begin_clock() { begin_ = Clock::now(); }
-  /// One turn of a wait. The longer it lasts, the more of the core it leaves to others.
+  /// Takes one turn of a wait. The longer it lasts, the more of the core it leaves to others.
   void pause(std::uint64_t turn) {
     fail_if_interrupted();
     if (turn < 64) return;

@@ -71,7 +71,7 @@ class NcclWatchdog {
     NcclWatchdog* watchdog_;
   };
 
-  /// From any thread: the call under way ends.
+  /// Ends the call under way; from any thread.
   void interrupt(const std::string& why) {
     {
       const std::lock_guard lock(mutex_);

@@ -48,7 +48,7 @@ class BasicThreadCommunicator {
   /// Ends the group because this rank gives up: waits in it throw. Any thread may call it.
   void interrupt(const std::string& text) { group_->fail(rank_, text); }
 
-  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  /// Gives rank r block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -57,7 +57,7 @@ class BasicThreadCommunicator {
                     receive.size(), receive_counts);
   }
 
-  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  /// Gives every rank all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
@@ -205,8 +205,8 @@ class BasicThreadCommunicator {
             .receive = reinterpret_cast<std::byte*>(receive.data())};
   }
 
-  /// One collective, with this rank's memory ready before peers use it and this rank's own work
-  /// done before they go on.
+  /// Runs one collective, with this rank's memory ready before peers use it and this rank's own
+  /// work done before they go on.
   template <class Check, class Move>
   void run(const Call& call, const Check& check, const Move& move) {
     struct Own final : ThreadGroup::Work {
@@ -242,9 +242,9 @@ class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
-  /// collective call. It lives as long as this rank's group, may be used by another thread than
-  /// this one, and ends with the group; errors that began here number ranks as here.
+  /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
+  /// here. A collective call. It lives as long as this rank's group, may be used by another thread
+  /// than this one, and ends with the group; errors that began here number ranks as here.
   ThreadCommunicator split(int color) {
     const std::size_t ranks = static_cast<std::size_t>(size());
     const std::vector<std::size_t> ones(ranks, 1);

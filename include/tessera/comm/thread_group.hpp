@@ -29,7 +29,7 @@ struct ThreadGroupOptions {
 
 /// What the thread ranks of one process share. A collective publishes every rank's buffers, lets
 /// each rank copy what it needs straight from its peers' memory (one copy per byte), and ends when
-/// nobody reads a peer any more. Peers must agree about every call; where they don't, all of them
+/// no rank reads a peer any more. Peers must agree about every call; where they don't, all of them
 /// throw the same CommunicatorError. Not movable; outlives its users.
 class ThreadGroup {
  public:
@@ -59,7 +59,8 @@ class ThreadGroup {
         part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
   }
 
-  /// A group for some of these ranks. It lives as long as this group, and ends when this one fails.
+  /// Returns a group for some of these ranks. It lives as long as this group, and ends when this
+  /// one fails.
   ThreadGroup& add_part(std::vector<int> ranks) {
     auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
     const std::lock_guard lock(failure_mutex_);

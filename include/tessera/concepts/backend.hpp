@@ -46,7 +46,7 @@ concept HasWaitFor = requires(const B& backend) { backend.wait_for(backend); };
 
 }  // namespace detail
 
-/// Where tables lie and operations run: memory, and an order of work. A handle; its copies mean the
+/// Where tables are and operations run: memory, and an order of work. A handle; its copies mean the
 /// same memory and order. Meaning and the smallest model: docs/concepts/backend.md.
 template <class B>
 concept Backend =

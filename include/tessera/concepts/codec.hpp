@@ -45,8 +45,8 @@ template <class C>
 concept Codec = detail::HasCodecName<C> && detail::HasEncodedBytes<C> && detail::HasEncode<C> &&
                 detail::HasDecode<C>;
 
-/// Floats as they are: the codec that operations and exchanges know, which read and write such rows
-/// where they lie.
+/// Floats, unchanged: the codec that operations and exchanges know, which read and write such rows
+/// in place.
 struct Fp32 {
   static constexpr std::string_view name = "fp32";
   TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {

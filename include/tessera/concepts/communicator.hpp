@@ -31,12 +31,12 @@ constexpr Collective operator|(Collective a, Collective b) {
   return static_cast<Collective>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-/// Whether `set` contains every collective of `part`.
+/// Returns whether `set` contains every collective of `part`.
 constexpr bool contains(Collective set, Collective part) {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(part)) == static_cast<unsigned>(part);
 }
 
-/// The name of one collective, as error texts and counters write it.
+/// Returns the name of one collective, as error texts and counters write it.
 constexpr std::string_view name_of(Collective collective) {
   switch (collective) {
     case Collective::none:
@@ -116,7 +116,7 @@ concept HasBroadcast =
 template <class C>
 concept HasBarrier = requires(C& c) { c.barrier(); };
 
-/// Whether calls of `c` on device memory go to a stream and return, as NCCL's do: then what
+/// Returns whether calls of `c` on device memory go to a stream and return, as NCCL's do: then what
 /// overlaps them with other work needs no thread, and makes them in one order on all ranks.
 template <class C>
 bool queues_calls(const C& c) {
@@ -128,7 +128,7 @@ bool queues_calls(const C& c) {
     return false;
 }
 
-/// Whether `c` reads and writes all buffers by the host, whatever its kind otherwise does.
+/// Returns whether `c` reads and writes all buffers by the host, whatever its kind otherwise does.
 template <class C>
 bool host_memory_only(const C& c) {
   if constexpr (requires {
@@ -151,7 +151,7 @@ void require_memory(const C& c) {
 }  // namespace detail
 
 /// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until
-/// its result is there and until nobody reads this rank's buffers any more, and every rank makes
+/// its result is there and until no rank reads this rank's buffers any more, and every rank makes
 /// the same calls in the same order. What cannot finish throws `CommunicatorError`. Meaning, laws
 /// and the smallest model: docs/concepts/communicator.md.
 template <class C, Collective Needs = Collective::all>

@@ -39,7 +39,7 @@ concept HasSequenceBackward = requires(L& layer, MatrixView<const float> dy, Mat
 
 }  // namespace detail
 
-/// A layer over sequences of different lengths, which stand one after another without padding.
+/// A layer over sequences of different lengths, one after another without padding.
 /// Meaning and laws: docs/concepts/sequence.md.
 template <class L>
 concept SequenceLayer = detail::HasSequenceWidth<L> && detail::HasLayerParameters<L> &&

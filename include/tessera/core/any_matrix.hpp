@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 {
 /// A matrix whose element type is known at run time.
 using AnyMatrix = std::variant<MatrixView<float>, MatrixView<BFloat16>, MatrixView<Half>>;
 
-/// f(the matrix), whose element type may be known or not.
+/// Calls f(the matrix), whose element type may be known or not.
 template <class T, class F>
 decltype(auto) with_matrix(const MatrixView<T>& matrix, F&& f) {
   return f(matrix);

@@ -20,8 +20,8 @@ inline constexpr int native_lanes = 4;
 
 template <class T, int N>
 struct VectorOf {
-  typedef T Type __attribute__((
-      vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
+  // NOLINTNEXTLINE(modernize-use-using): clang wants the attribute here
+  typedef T Type __attribute__((vector_size(N * sizeof(T))));
 };
 template <class T>
 struct VectorOf<T, 1> {
@@ -33,15 +33,15 @@ struct VectorOf<T, 1> {
 template <class T, int N>
 using Vector = typename VectorOf<T, N>::Type;
 
-/// N copies of x.
+/// Returns N copies of x.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> broadcast(float x) {
   return x - Vector<float, N>{};
 }
 
-/// a * b + c in one rounding where the processor can, everywhere alike: left to the compiler, the
-/// same sum is fused in one function and not in another, and results would depend on where a
-/// width's columns are cut into registers.
+/// Returns a * b + c in one rounding where the processor can, everywhere alike: left to the
+/// compiler, the same sum is fused in one function and not in another, and results would depend on
+/// where a width's columns are cut into registers.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> multiply_add(Vector<float, N> a, Vector<float, N> b,
                                                             Vector<float, N> c) {
@@ -64,8 +64,8 @@ template <int N>
 #endif
 }
 
-/// The same of an `a` that nobody reads afterwards: the result takes its register, where that of
-/// multiply_add takes a copy of c.
+/// Returns the same of an `a` that is not read afterwards: the result takes its register, where
+/// that of multiply_add takes a copy of c.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> multiply_add_over(Vector<float, N> a,
                                                                  Vector<float, N> b,
@@ -79,8 +79,8 @@ template <int N>
   return multiply_add<N>(a, b, c);
 }
 
-/// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors
-/// stay in registers.
+/// Calls f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of
+/// vectors stay in registers.
 template <int N, class F>
 [[gnu::always_inline]] inline void unrolled(F&& f) {
   [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {

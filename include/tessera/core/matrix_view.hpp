@@ -33,8 +33,8 @@ struct MatrixView {
   /// A view of const elements from a view of mutable ones.
   template <class U>
     requires std::is_same_v<const U, T>
-  TESSERA_HOST_DEVICE constexpr MatrixView(
-      MatrixView<U> other)  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  TESSERA_HOST_DEVICE constexpr MatrixView(MatrixView<U> other)
       : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
 
   TESSERA_HOST_DEVICE constexpr T* row(std::int64_t i) const { return data + i * stride; }
@@ -48,7 +48,7 @@ struct MatrixView {
                                                         std::int64_t count) const {
     return {rows == 0 ? data : data + begin, rows, count, stride};
   }
-  /// Rows [begin, begin + count).
+  /// Returns rows [begin, begin + count).
   TESSERA_HOST_DEVICE constexpr MatrixView row_range(std::int64_t begin, std::int64_t count) const {
     return {data + begin * stride, count, columns, stride};
   }

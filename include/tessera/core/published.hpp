@@ -13,7 +13,7 @@
 namespace tessera { inline namespace v0 {
 
 /// The newest version of something that many threads read and one replaces, as a whole. Reading
-/// takes no lock and waits for nobody; a version that was replaced lives until no reader has it
+/// takes no lock and never waits; a version that was replaced lives until no reader has it
 /// pinned and `publish` or `collect` is called. (Hazard pointers: M. Michael, 2004.)
 template <class T>
 class Published {
@@ -54,7 +54,7 @@ class Published {
     Reader& operator=(const Reader&) = delete;
     ~Reader() { of_.remove_slot(slot_); }
 
-    /// The newest version.
+    /// Returns the newest version.
     Pin pin() {
       // If what is still the newest after it was announced is freed, its publisher has seen the
       // announcement: both look after they have written, in the one order of all these accesses.
@@ -71,7 +71,7 @@ class Published {
     typename std::list<Slot>::iterator slot_;
   };
 
-  /// The newest version, for as long as the caller likes. Takes a lock for a moment.
+  /// Returns the newest version, for as long as the caller likes. Takes a lock for a moment.
   std::shared_ptr<const T> current() const {
     const std::lock_guard lock(mutex_);
     return current_;

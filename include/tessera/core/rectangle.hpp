@@ -23,7 +23,7 @@ struct Rectangle {
   friend constexpr bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
-/// The common part of two rectangles; empty() if there is none.
+/// Returns the common part of two rectangles; empty() if there is none.
 constexpr Rectangle intersection(const Rectangle& a, const Rectangle& b) {
   return {.row_begin = a.row_begin > b.row_begin ? a.row_begin : b.row_begin,
           .row_end = a.row_end < b.row_end ? a.row_end : b.row_end,

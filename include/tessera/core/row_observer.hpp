@@ -13,12 +13,12 @@ namespace tessera { inline namespace v0 {
 class RowObserver {
  public:
   virtual ~RowObserver() = default;
-  /// Called before an update changes rows.
+  /// Tells that an update is about to change rows.
   virtual void begin_update() {}
-  /// Called after it.
+  /// Tells that it has.
   virtual void end_update() noexcept {}
-  /// Rows of an arena that this update is going to change, in any order, some of them more than
-  /// once.
+  /// Names rows of an arena that this update is going to change, in any order, some of them more
+  /// than once.
   virtual void touch(int arena, std::span<const std::int64_t> rows) = 0;
 };
 

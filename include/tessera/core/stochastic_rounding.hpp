@@ -10,13 +10,13 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// What the random bits of one table in one step are drawn from.
+/// Returns what the random bits of one table in one step are drawn from.
 TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_table_word(std::uint64_t rounding_seed,
                                                                 std::uint64_t table_key) {
   return random_word(rounding_seed, table_key);
 }
 
-/// What those of one row of the table are drawn from: random_word(rounding_seed, table_key,
+/// Returns what those of one row of the table are drawn from: random_word(rounding_seed, table_key,
 /// table_row).
 TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_key(std::uint64_t table_word,
                                                          std::int64_t table_row) {
@@ -39,7 +39,8 @@ TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_word(std::uint64_t row_key,
   return mix64(row_key ^ static_cast<std::uint64_t>(column >> 2));
 }
 
-/// The 16 random bits of one element; `column` is the table's, whatever part of it a shard holds.
+/// Returns the 16 random bits of one element; `column` is the table's, whatever part of it a shard
+/// holds.
 TESSERA_HOST_DEVICE constexpr std::uint32_t rounding_bits(std::uint64_t row_key,
                                                           std::int64_t column) {
   return static_cast<std::uint32_t>(rounding_word(row_key, column) >> (16 * (column & 3))) &
@@ -48,7 +49,7 @@ TESSERA_HOST_DEVICE constexpr std::uint32_t rounding_bits(std::uint64_t row_key,
 
 /// Rounds up with the probability that makes the expected value exact (to 2^-16 of the distance,
 /// 2^-13 for Half), so that updates smaller than half a unit in the last place are not lost.
-/// `bits`: 16 uniform random bits. NaN and infinity stay; float stays as it is.
+/// `bits`: 16 uniform random bits. NaN and infinity stay; float does not change.
 template <Element T>
 TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
   if constexpr (std::is_same_v<T, float>) {

@@ -18,15 +18,15 @@ constexpr std::string_view to_string(Pooling pooling) {
   constexpr std::string_view names[] = {"sum", "mean", "sqrtn", "max", "none"};
   return names[static_cast<int>(pooling)];
 }
-/// The pooling of that name; none: there is no such.
+/// Returns the pooling of that name; none: there is no such.
 constexpr std::optional<Pooling> find_pooling(std::string_view name) {
   for (const Pooling pooling :
        {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max, Pooling::none})
     if (to_string(pooling) == name) return pooling;
   return std::nullopt;
 }
-/// Whether the rows of a feature come to the rank that asks as they are, each distinct one once.
-/// Such features have no weights.
+/// Returns whether the rows of a feature come to the rank that asks unpooled, each distinct one
+/// once. Such features have no weights.
 constexpr bool keeps_rows(Pooling pooling) {
   return pooling == Pooling::max || pooling == Pooling::none;
 }

@@ -6,9 +6,9 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// What a new thread must call before it works with a backend of the thread that asks: each thread
-/// begins with the process' first GPU, whichever its parent has chosen, and CUDA refuses kernels on
-/// streams of another.
+/// Returns what a new thread must call before it works with a backend of the thread that asks: each
+/// thread begins with the process' first GPU, whichever its parent has chosen, and CUDA refuses
+/// kernels on streams of another.
 template <class Backend>
 std::function<void()> thread_setup(const Backend&) {
   if constexpr (requires { Backend::thread_setup(); })

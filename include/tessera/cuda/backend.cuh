@@ -48,7 +48,7 @@ class Cuda {
     memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_);
   }
 
-  /// Whether the stream is captured: what is given to it now runs when the graph does.
+  /// Returns whether the stream is captured: what is given to it now runs when the graph does.
   bool recording() const { return gpu::capturing(stream_); }
 
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
@@ -69,8 +69,8 @@ class Cuda {
     gpu::PageLockedMemory::of_process().deallocate(p);
   }
 
-  /// Between any two memories, in the order of the stream. Memory of the host that is not from
-  /// allocate_host makes the host wait.
+  /// Copies between any two memories, in the order of the stream. Memory of the host that is not
+  /// from allocate_host makes the host wait.
   void copy(void* to, const void* from, std::size_t bytes) const {
     gpu::copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
               static_cast<std::int64_t>(bytes), stream_);
@@ -80,7 +80,7 @@ class Cuda {
   void mark(TimeMark& mark) const { mark.record(stream_); }
   /// Waits for all work of the stream; throws what the work met.
   void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
-  /// Later work starts after what `other` was given so far; the host does not wait. Not for
+  /// Lets later work start after what `other` was given so far; the host does not wait. Not for
   /// cudaStreamPerThread where several threads work with a backend, as it names another stream in
   /// each of them.
   void wait_for(const Cuda& other) const {
@@ -95,8 +95,8 @@ class Cuda {
     gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_);
   }
 
-  /// A backend of the same GPU and memory with a stream of its own, which lives as long as it and
-  /// its copies.
+  /// Returns a backend of the same GPU and memory with a stream of its own, which lives as long as
+  /// it and its copies.
   Cuda beside() const {
     Cuda other({.memory = memory_});
     other.stream_ = other.scratch_->stream.emplace().get();

@@ -10,8 +10,8 @@ namespace tessera { inline namespace v0 { namespace gpu {
 
 inline constexpr int sum_threads = 256;  ///< of blocks that sum together
 
-/// The sum of the values of the block's threads before this one, and of all of them. The whole
-/// block calls it together, as often as it likes.
+/// Returns the sum of the values of the block's threads before this one, and of all of them. The
+/// whole block calls it together, as often as it likes.
 __device__ inline std::uint64_t sum_before(std::uint64_t value, std::uint64_t& total) {
   auto& warp_sums = block_shared<std::uint64_t[sum_threads / 32]>();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;

@@ -51,7 +51,7 @@ inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::Dec
   return rounds;
 }
 
-/// Rows of floats as they are: four floats per thread where both sides allow it, else one;
+/// Rows of floats, unchanged: four floats per thread where both sides allow it, else one;
 /// neighbouring threads take neighbouring columns.
 inline constexpr int move_threads = 256;
 
@@ -137,8 +137,8 @@ inline constexpr int codec_threads = 256;
 /// rows that a group of lanes has loaded before it stores the first
 inline constexpr int codec_flight = 2;
 
-/// How many lanes share a row: enough to take four columns each at once, a power of two, at most a
-/// warp.
+/// Returns how many lanes share a row: enough to take four columns each at once, a power of two, at
+/// most a warp.
 TESSERA_HOST_DEVICE constexpr int codec_lanes(int width) {
   int lanes = 1;
   while (4 * lanes < width && lanes < 32) lanes *= 2;
@@ -163,7 +163,7 @@ struct EncodedRow {
   static __device__ int words_of(int count) {
     return static_cast<int>(C::bytes(count) - C::bytes(0)) / 4;
   }
-  /// Whether every piece of rows of a width can be moved at once.
+  /// Returns whether every piece of rows of a width can be moved at once.
   static __device__ bool aligned(const std::byte* rows, int width) {
     constexpr int bytes = piece_bytes % 16 == 0 ? 16 : piece_bytes % 8 == 0 ? 8 : 4;
     return reinterpret_cast<std::uintptr_t>(rows) % bytes == 0 && C::bytes(width) % bytes == 0 &&

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(distinct_threads)
   first_distinct[a] = before[low];
 }
 
-/// Entry i of the sorted ones tells its place where its id stands among the distinct ones; the
+/// Entry i of the sorted ones tells its place where its id is among the distinct ones; the
 /// first of its kind writes it there. `fills_room`: place i gets -1 if no distinct id comes there.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)

@@ -19,7 +19,7 @@ namespace tessera { inline namespace v0 { namespace gpu {
 inline constexpr int entry_threads = 256;
 
 /// Writes row and payload of every entry. A warp takes 32 neighbouring bags and deals their
-/// entries, which lie side by side, out to its lanes; a lane finds its entry's bag by bisecting the
+/// entries, which are side by side, out to its lanes; a lane finds its entry's bag by bisecting the
 /// 32 offsets.
 template <IdType Id, class Payload>
 __global__ void __launch_bounds__(entry_threads)

@@ -29,7 +29,7 @@ class CudaError : public Error {
 
 namespace gpu {
 
-/// Throws CudaError. CUDA also keeps the code as this thread's last error; whoever asks for that
+/// Throws CudaError. CUDA also keeps the code as this thread's last error; code that asks for it
 /// later, as CUB does after each of its launches, would take it for an error of its own.
 [[noreturn]] inline void fail(cudaError_t code, const std::string& doing) {
   static_cast<void>(cudaGetLastError());
@@ -42,9 +42,9 @@ void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) 
   if (code != cudaSuccess) fail(code, fmt::format(doing, std::forward<Args>(args)...));
 }
 
-/// Whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read once. Then
-/// launches wait for their kernels and name the one that failed, and frees that fail are printed.
-/// It makes programs slow and changes no result.
+/// Returns whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read
+/// once. Then launches wait for their kernels and name the one that failed, and frees that fail are
+/// printed. It makes programs slow and changes no result.
 inline bool checks_launches() {
   static const bool on = [] {
     const char* const value = std::getenv("TESSERA_CUDA_CHECK");
@@ -53,8 +53,8 @@ inline bool checks_launches() {
   return on;
 }
 
-/// For what cannot throw, as destructors. The error is not left for the next call of this thread
-/// that asks for the last one; TESSERA_CUDA_CHECK prints it.
+/// Prints the error, for what cannot throw, as destructors. The error is not left for the next call
+/// of this thread that asks for the last one; TESSERA_CUDA_CHECK prints it.
 inline void report(cudaError_t code, const char* doing) noexcept {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -63,8 +63,8 @@ inline void report(cudaError_t code, const char* doing) noexcept {
                  cudaGetErrorString(code));
 }
 
-/// Whether work of the stream goes into a graph. False where CUDA does not say: the next call on
-/// the stream meets the same error.
+/// Returns whether work of the stream goes into a graph. False where CUDA does not say: the next
+/// call on the stream meets the same error.
 inline bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)

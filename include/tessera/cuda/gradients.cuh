@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(gradient_threads)
     atomicAdd(reinterpret_cast<unsigned long long*>(digits) + thread, sums[thread]);
 }
 
-/// How many lanes of a warp, all of which call this, say yes.
+/// Counts how many lanes of a warp, all of which call this, say yes.
 __device__ inline void add_count(bool yes, std::int64_t* count) {
   const unsigned all = __ballot_sync(0xffffffffu, yes);
   if (threadIdx.x % 32 == 0 && all != 0)

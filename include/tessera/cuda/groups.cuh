@@ -11,8 +11,8 @@
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
-/// Bytes of a launch's groups. A kernel takes 32,764 bytes of parameters, but each launch copies
-/// all of them: few where a group or two are the rule, many where groups are many and large.
+/// Returns bytes of a launch's groups. A kernel takes 32,764 bytes of parameters, but each launch
+/// copies all of them: few where a group or two are the rule, many where groups are many and large.
 template <class Group>
 constexpr int group_bytes() {
   if constexpr (requires { Group::launch_bytes; })
@@ -32,7 +32,7 @@ struct GroupBatch {
   int count;
   bool in_turns;  ///< each group has as many blocks; block by block
 
-  /// The group of a block.
+  /// Returns the group of a block.
   TESSERA_HOST_DEVICE int find(std::int64_t block) const {
     int low = 0, high = count - 1;
     while (low < high) {
@@ -45,7 +45,7 @@ struct GroupBatch {
     return low;
   }
 
-  /// Whether all groups have as many blocks.
+  /// Returns whether all groups have as many blocks.
   bool even() const {
     for (int g = 1; g < count; ++g)
       if (first_block[g + 1] - first_block[g] != first_block[1]) return false;

@@ -18,7 +18,7 @@ struct LaunchShape {
   cudaStream_t stream = nullptr;
 };
 
-/// The number of pieces of `size` that cover `count`.
+/// Returns the number of pieces of `size` that cover `count`.
 TESSERA_HOST_DEVICE constexpr std::int64_t ceil_divide(std::int64_t count, std::int64_t size) {
   return (count + size - 1) / size;
 }

@@ -12,7 +12,7 @@ namespace gpu::detail {
 
 inline constexpr int mark_threads = 256;
 
-/// A block takes 256 neighbouring bags and goes through their entries, which lie side by side. Of
+/// A block takes 256 neighbouring bags and goes through their entries, which are side by side. Of
 /// the lanes that have the same row one sets the bit: popular rows would else make all wait for one
 /// word.
 template <IdType Id>

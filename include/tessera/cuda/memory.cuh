@@ -26,7 +26,7 @@ concept MemoryResource = requires(R& resource, std::size_t bytes, void* p, cudaS
   { resource.deallocate(p, bytes, stream) } noexcept;
 };
 
-/// The driver's pool (cudaMallocAsync). It keeps what is freed, where nobody chose another
+/// The driver's pool (cudaMallocAsync). It keeps what is freed, unless the program chose another
 /// threshold (cudaMemPoolAttrReleaseThreshold): otherwise every wait of the host gives free memory
 /// back, and the next growth maps it anew. cudaMemPoolTrimTo gives it back.
 class AsyncMemoryResource {

@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 { namespace gpu {
 // Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are:
 // entries 0..31 of the row, 32..63, ... are summed one after the other; these sums 0..31, 32..63,
 // ... likewise; and so on. Rows of up to 32 entries are summed in plain order. Sums start from -0,
-// which leaves every number as it is, or from what the sink has of the row.
+// which changes no number, or from what the sink has of the row.
 //
 // Sorted entries are cut into windows of 32 places, one per warp; a warp sums the pieces (at most
 // 32 entries of one row) that *begin* in its window, so it reads less than 64 entries however they
@@ -43,7 +43,8 @@ struct PartialSums {
   }
 };
 
-/// The first place of the run of `row` that reaches up to `end`. The whole warp calls it together.
+/// Returns the first place of the run of `row` that reaches up to `end`. The whole warp calls it
+/// together.
 __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32_t end,
                                           std::uint32_t row, int lane) {
   std::uint32_t low = 0, high = end - 1;  // the answer is in [low, high]
@@ -65,7 +66,7 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
   return high;
 }
 
-/// What the sum of a row's first piece begins with; `place`: the row's first.
+/// Returns what the sum of a row's first piece begins with; `place`: the row's first.
 template <class Sink>
 __device__ __forceinline__ RowPart<typename Sink::Lanes> sum_before(const Sink& sink,
                                                                     std::uint32_t place,
@@ -152,7 +153,7 @@ __global__ void __launch_bounds__(merge_threads)
     const bool longer = row != no_row && next_row == row;
     const unsigned long_heads = heads & __ballot_sync(full, longer);
 
-    // Entries up to the end of the last piece, which may lie in the next window.
+    // Entries up to the end of the last piece, which may be in the next window.
     const std::uint32_t row_31 = __shfl_sync(full, row, 31);
     const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
     const int reach = foreign == 0 ? merge_window : __ffs(static_cast<int>(foreign)) - 1;

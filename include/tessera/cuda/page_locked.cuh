@@ -125,7 +125,7 @@ class PageLockedMemory {
     return bytes_;
   }
 
-  /// Calls f(offset, bytes) for the parts of a copy of `count` bytes that lie in one piece at
+  /// Calls f(offset, bytes) for the parts of a copy of `count` bytes that are in one piece at
   /// either end; other memory is one piece.
   template <class F>
   void for_each_part(const void* to, const void* from, std::size_t count, F&& f) const {

@@ -135,7 +135,8 @@ __device__ __forceinline__ void load_matrices(const T* row, std::uint32_t (&word
                  : "memory");
 }
 
-/// A float's bits, rounded to the 10 bits of mantissa that tensor cores take, ties away from zero.
+/// Returns a float's bits, rounded to the 10 bits of mantissa that tensor cores take, ties away
+/// from zero.
 __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   std::uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));

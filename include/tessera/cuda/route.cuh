@@ -134,7 +134,8 @@ struct SplitGroup {
   TESSERA_HOST_DEVICE std::int64_t tiles() const {
     return (bags.bags + sum_threads - 1) / sum_threads;
   }
-  /// The block that holds a row, or -1. All threads read all blocks' bounds, at the same time.
+  /// Returns the block that holds a row, or -1. All threads read all blocks' bounds, at the same
+  /// time.
   __device__ int block_of(std::int64_t row) const {
     int found = row >= blocks[0].row_begin ? 0 : -1;
     std::int64_t end = blocks[0].row_end;
@@ -173,7 +174,7 @@ __device__ OneIdBag<Id> vote(const SplitGroup<Id>& group, std::int64_t tile, War
   return mine;
 }
 
-/// Per block of rows and thread: bags and entries, as in tile_word; once summed, what stands before
+/// Per block of rows and thread: bags and entries, as in tile_word; once summed, those before
 /// the thread, and all at the end.
 using SplitCells = std::uint64_t[split_blocks][sum_threads + 1];
 

@@ -23,10 +23,11 @@ __device__ __forceinline__ void for_each_constant(const F& f) {
   call(std::make_integer_sequence<int, Count>{});
 }
 
-/// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
+/// Returns whether a warp holds rows of a width in registers; else they go through memory
+/// (any_width.cuh).
 constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }
 
-/// How many rows to hold of so many registers each: up to 32 registers, 8 rows.
+/// Returns how many rows to hold of so many registers each: up to 32 registers, 8 rows.
 constexpr int rows_in_registers(int each) { return each <= 4 ? 8 : each <= 32 ? 32 / each : 1; }
 
 /// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a
@@ -53,12 +54,12 @@ struct RowLanes {
   /// Rows to load before the first is used: about 64 bytes per lane.
   static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
   static constexpr int floats = pieces * vector;                 ///< that a lane holds of a row
-  static constexpr int words = (pieces * vector_bytes + 3) / 4;  ///< registers of them as they lie
-  /// Rows to load where little else needs registers, as floats and as they lie.
+  static constexpr int words = (pieces * vector_bytes + 3) / 4;  ///< registers of them as stored
+  /// Rows to load where little else needs registers, as floats and as stored.
   static constexpr int most_in_flight = rows_in_registers(floats),
                        most_raw_in_flight = rows_in_registers(words);
 
-  /// The first column of a lane's vector, and whether there is one.
+  /// Returns the first column of a lane's vector, and whether there is one.
   static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) {
     return (piece * lanes + lane) * vector;
   }
@@ -78,7 +79,7 @@ struct alignas(sizeof(T) * Count) Packed {
   T x[Count];
 };
 
-/// Neighbouring elements as they lie in memory, read and written at once: those of 16 bits in
+/// Neighbouring elements as stored in memory, read and written at once: those of 16 bits in
 /// pairs, where they are even in number.
 template <class T, int Count>
 struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
@@ -205,7 +206,7 @@ __device__ __forceinline__ RowPart<Lanes> zero_row(float zero = 0.0f) {
   return part;
 }
 
-/// A lane's part of a row of the table. Idle lanes get zeros.
+/// Returns a lane's part of a row of the table. Idle lanes get zeros.
 template <class T, class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   RowPart<Lanes> part = zero_row<Lanes>();
@@ -214,7 +215,7 @@ __device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
   return part;
 }
 
-/// A lane's part of a row as it lies in memory: elements of 16 bits take half of RowPart's
+/// A lane's part of a row as stored in memory: elements of 16 bits take half of RowPart's
 /// registers.
 template <class T, class Lanes>
 struct RawRow {
@@ -237,7 +238,7 @@ __device__ __forceinline__ RowPart<Lanes> widen(const RawRow<T, Lanes>& row) {
   return part;
 }
 
-/// A lane's part of a row of floats that may lie at any address. Idle lanes get zeros.
+/// Returns a lane's part of a row of floats that may be at any address. Idle lanes get zeros.
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool aligned, int lane) {
   RowPart<Lanes> part = zero_row<Lanes>();
@@ -305,7 +306,7 @@ __device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
   }
 }
 
-/// The same of a row as it lies in memory.
+/// The same of a row as stored in memory.
 template <class Lanes, class T>
 __device__ __forceinline__ void store_raw_row(T* to, bool aligned, int lane,
                                               const RawRow<T, Lanes>& row) {
@@ -349,11 +350,12 @@ __device__ __forceinline__ void scale_row(RowPart<Lanes>& part, float factor) {
     for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] *= factor;
 }
 
-/// Whether all rows of a float matrix begin at multiples of 16 bytes.
+/// Returns whether all rows of a float matrix begin at multiples of 16 bytes.
 TESSERA_HOST_DEVICE inline bool rows_aligned(const float* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
-/// Whether those of a matrix of G are aligned for load_any_row with vectors of so many elements.
+/// Returns whether those of a matrix of G are aligned for load_any_row with vectors of so many
+/// elements.
 template <class G>
 TESSERA_HOST_DEVICE bool rows_aligned_for(const G* data, std::int64_t stride, int vector) {
   if constexpr (std::is_same_v<G, float>) {

@@ -29,7 +29,7 @@ __global__ void find_rows(op::PlaceRange* found,
   std::int64_t low = 0, high = search.job.count;
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
-    if (static_cast<std::uint64_t>(search.job.rows[middle]) < row)  // -1 stands behind all rows
+    if (static_cast<std::uint64_t>(search.job.rows[middle]) < row)  // -1 comes behind all rows
       low = middle + 1;
     else
       high = middle;

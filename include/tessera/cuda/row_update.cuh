@@ -21,7 +21,7 @@ __device__ __forceinline__ unsigned row_mask() {
 }
 
 /// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A
-/// block of 16 columns lies in 16 / vector neighbouring lanes: the tree's far steps are between
+/// block of 16 columns is in 16 / vector neighbouring lanes: the tree's far steps are between
 /// lanes, its near ones within a lane.
 template <class Lanes, int Width>
 __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {
@@ -64,7 +64,7 @@ struct DeviceArena {
   __device__ std::uint64_t seed() const {
     return now != nullptr ? now->rounding_seed : rounding_seed;
   }
-  /// What the random bits of a row are drawn from.
+  /// Returns what the random bits of a row are drawn from.
   __device__ std::uint64_t key(const op::ArenaSegment& segment, std::int64_t row) const {
     return tessera::detail::rounding_key(seed(), segment.table_key,
                                          table_row(row) - segment.row_offset + segment.row_begin);
@@ -73,7 +73,7 @@ struct DeviceArena {
     return now != nullptr ? now->step : given;
   }
 
-  /// The arena row by which segments know a row of memory.
+  /// Returns the arena row by which segments know a row of memory.
   __device__ std::int64_t table_row(std::int64_t row) const {
     return table_rows != nullptr ? table_rows[row] : row;
   }

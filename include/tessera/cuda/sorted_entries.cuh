@@ -27,7 +27,7 @@ struct GradientSource {
   std::int64_t first_bag;
 };
 
-/// Where an entry's gradient lies and what it is multiplied by.
+/// Where an entry's gradient is and what it is multiplied by.
 template <Element G = float>
 struct GradientEntry {
   const G* gradient;

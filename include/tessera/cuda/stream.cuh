@@ -45,9 +45,9 @@ class Event {
   }
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "recording an event"); }
-  /// The host waits for what was recorded, if anything was.
+  /// Lets the host wait for what was recorded, if anything was.
   void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
-  /// Later work of `stream` starts after what was recorded.
+  /// Lets later work of `stream` start after what was recorded.
   void block(cudaStream_t stream) const {
     check(cudaStreamWaitEvent(stream, event_, 0), "making a stream wait for an event");
   }

@@ -85,7 +85,7 @@ class BinaryDataset {
           spec.name, source, chunk.type);
       for (const std::string& f : chunk.features) chunk_of[f] = &chunk;
     }
-    // All features of a column lie together, in this order, in a file of their own.
+    // All features of a column are together, in this order, in a file of their own.
     const auto open = [&](std::span<const std::string> features) {
       const auto found = chunk_of.find(features[0]);
       require<DataError>(found != chunk_of.end(), "file '{}': source '{}' lacks the feature '{}'",
@@ -160,7 +160,7 @@ class BinaryDataset {
     fill(count, batch, [first](std::int64_t i) { return first + i; });
   }
 
-  /// These samples, in this order.
+  /// Reads these samples, in this order.
   template <IdType Id>
   void gather(std::span<const std::int64_t> samples, ClickBatch<Id>& batch) const {
     for (const std::int64_t s : samples)

@@ -51,8 +51,8 @@ class BinnedAuc {
     }
   }
 
-  /// How many positive and negative samples lie above each threshold and not above the next: what
-  /// ranks add up.
+  /// Returns how many positive and negative samples are above each threshold and not above the
+  /// next: what ranks add up.
   std::span<std::int64_t> positive_counts() { return positives_; }
   std::span<std::int64_t> negative_counts() { return negatives_; }
 
@@ -74,7 +74,7 @@ class BinnedAuc {
   }
 
  private:
-  /// The last threshold below the score.
+  /// Returns the last threshold below the score.
   std::size_t bin(double score) const {
     const double last = static_cast<double>(positives_.size() - 1);
     auto k = static_cast<std::size_t>(std::ceil(score * last));

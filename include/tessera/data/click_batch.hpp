@@ -25,7 +25,7 @@ struct ClickBatch {
   /// [features*size + 1]: bag (f, s) begins at offsets[f*size + s]; or empty: one id per bag
   std::vector<std::int64_t> offsets;
 
-  /// The categorical part as embeddings take it, without weights. Valid until the batch is
+  /// Returns the categorical part as embeddings take it, without weights. Valid until the batch is
   /// refilled. Checks nothing: `forward` does.
   KeyedJagged<Id> keyed() const {
     return {.features = features, .batch = size, .ids = ids, .offsets = offsets, .weights = {}};

@@ -55,7 +55,7 @@ class CompressedInput {
  public:
   explicit CompressedInput(const std::filesystem::path& path) : file_(path) {}
 
-  /// The bytes not yet used; empty at the end of the file.
+  /// Returns the bytes not yet used; empty at the end of the file.
   std::span<char> bytes() {
     if (begin_ == end_) {
       begin_ = 0;
@@ -156,8 +156,8 @@ class ZstdFile {
   bool inside_ = false;
 };
 
-/// The tool that a file is compressed by, gzip or zstd; empty: it is text. Throws DataError for one
-/// that can't be read, and for other kinds of compression and of data.
+/// Returns the tool that a file is compressed by, gzip or zstd; empty: it is text. Throws DataError
+/// for one that can't be read, and for other kinds of compression and of data.
 inline std::string_view compression_of(const std::filesystem::path& path) {
   std::array<char, 16> begin{};
   const RegularFile file(path);
@@ -174,9 +174,9 @@ inline std::string_view compression_of(const std::filesystem::path& path) {
 
 }  // namespace detail
 
-/// The bytes of a file, decompressed if it is a gzip or zstd file, whatever its name. Throws
-/// DataError, here or when read from, for a file that can't be read, is damaged or cut off, or that
-/// changes its length meanwhile.
+/// Returns the bytes of a file, decompressed if it is a gzip or zstd file, whatever its name.
+/// Throws DataError, here or when read from, for a file that can't be read, is damaged or cut off,
+/// or that changes its length meanwhile.
 inline ByteSource open_bytes(const std::filesystem::path& path) {
   const auto source = [](auto file) -> ByteSource {
     return [file](std::span<char> chunk) { return file->read(chunk); };

@@ -25,7 +25,7 @@ namespace tessera { inline namespace v0 {
 inline constexpr int kCriteoIntegers = 13;
 inline constexpr int kCriteoCategories = 26;
 
-/// One line of a Criteo click file, as it stands there.
+/// One line of a Criteo click file, unchanged.
 struct CriteoRecord {
   static constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::min();
 
@@ -148,7 +148,7 @@ inline FileKind file_kind(std::string_view begin) {
   return {};
 }
 
-/// What to do about a file of another kind than text; empty: it is text.
+/// Returns what to do about a file of another kind than text; empty: it is text.
 inline std::string not_text(FileKind kind) {
   if (!kind.tool.empty())
     return fmt::format("the file looks compressed ({}); decompress it first", kind.tool);
@@ -157,7 +157,8 @@ inline std::string not_text(FileKind kind) {
   return {};
 }
 
-/// What is wrong with a line that has too few or too many fields; empty: their number is right.
+/// Returns what is wrong with a line that has too few or too many fields; empty: their number is
+/// right.
 inline std::string wrong_field_count(std::string_view line) {
   constexpr int kFields = 1 + kCriteoIntegers + kCriteoCategories;
   const auto fields = std::count(line.begin(), line.end(), '\t') + 1,
@@ -171,7 +172,7 @@ inline std::string wrong_field_count(std::string_view line) {
       kCriteoIntegers, kCriteoCategories);
 }
 
-/// Whether a first line begins with a name instead of a label.
+/// Returns whether a first line begins with a name instead of a label.
 inline bool looks_like_header(std::string_view line) {
   return !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') ||
                            (line[0] >= 'A' && line[0] <= 'Z') || line[0] == '"');
@@ -183,9 +184,9 @@ inline bool looks_like_header(std::string_view line) {
 /// fewer than asked for.
 using ByteSource = std::function<std::size_t(std::span<char>)>;
 
-/// The bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be opened
-/// or read, or is no regular file (a pipe gives its bytes only once: read it through a ByteSource
-/// of your own).
+/// Returns the bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be
+/// opened or read, or is no regular file (a pipe gives its bytes only once: read it through a
+/// ByteSource of your own).
 inline ByteSource file_source(const std::filesystem::path& path, std::int64_t offset = 0) {
   const auto file = std::make_shared<const RegularFile>(path);
   return [file, offset](std::span<char> chunk) mutable {
@@ -223,7 +224,7 @@ class LineIndex {
   }
 
   std::int64_t lines() const { return lines_; }
-  /// The last indexed line that is not behind `line`: its number and its place in the file.
+  /// Returns the last indexed line that is not behind `line`: its number and its place in the file.
   std::pair<std::int64_t, std::int64_t> at_or_before(std::int64_t line) const {
     const std::int64_t i =
         std::clamp<std::int64_t>(line / stride_, 0, static_cast<std::int64_t>(offsets_.size()) - 1);
@@ -260,7 +261,7 @@ class CriteoReader {
     if (index != nullptr) line_ = index->at_or_before(options.first_line).first;
   }
 
-  /// Reads from any source of bytes; `name` stands for the file in messages.
+  /// Reads from any source of bytes; `name` is the file's in messages.
   CriteoReader(ByteSource source, std::string name, CriteoReaderOptions options = {})
       : source_(std::move(source)),
         name_(std::move(name)),
@@ -297,7 +298,7 @@ class CriteoReader {
   /// Lines passed so far, counted from the file's beginning.
   std::int64_t lines() const { return line_; }
   std::int64_t bad_lines() const { return bad_lines_; }
-  /// What was wrong with the first line skipped; empty if there was none.
+  /// Returns what was wrong with the first line skipped; empty if there was none.
   const std::string& first_bad_line() const { return first_bad_line_; }
 
  private:
@@ -333,8 +334,9 @@ class CriteoReader {
                          : fmt::format("{}: {}{}", place, count, advice);
   }
 
-  /// The next line without its end; begin is null at the end of the source. Of a line that is too
-  /// long only a part is kept; where it is fatal, the rest is not even read before the next call.
+  /// Returns the next line without its end; begin is null at the end of the source. Of a line that
+  /// is too long only a part is kept; where it is fatal, the rest is not even read before the next
+  /// call.
   Line next_line() {
     // known: the line's beginning was given out before
     bool too_long = false, known = std::exchange(rest_is_known_, false);
@@ -351,7 +353,7 @@ class CriteoReader {
       } else if (newline != nullptr) {
         begin_ = static_cast<std::size_t>(newline + 1 - buffer_.data());
       } else {
-        // Enough of an endless line is dropped for the buffer to stay as it is.
+        // Enough of an endless line is dropped for the buffer not to grow.
         if (held > kMaxLine + 1) {
           too_long = true;
           begin_ = end_;
@@ -400,8 +402,8 @@ class CriteoReader {
   std::string first_bad_line_;
 };
 
-/// All good records of a file or of a range of its lines. For files that fit into memory (164 bytes
-/// a record).
+/// Returns all good records of a file or of a range of its lines. For files that fit into memory
+/// (164 bytes a record).
 inline std::vector<CriteoRecord> read_criteo(const std::filesystem::path& path,
                                              CriteoReaderOptions options = {},
                                              const LineIndex* index = nullptr) {
@@ -414,7 +416,8 @@ inline std::vector<CriteoRecord> read_criteo(const std::filesystem::path& path,
   return records;
 }
 
-/// A number that tells records apart, in their order; `before`: that of the records before them.
+/// Returns a number that tells records apart, in their order; `before`: that of the records before
+/// them.
 inline std::uint64_t criteo_checksum(std::span<const CriteoRecord> records,
                                      std::uint64_t before = 0) {
   for (const CriteoRecord& record : records) {

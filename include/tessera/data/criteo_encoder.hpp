@@ -23,7 +23,7 @@ namespace tessera { inline namespace v0 {
 namespace detail {
 
 /// Integers span orders of magnitude: their logarithm is what models digest. Negative numbers count
-/// as 0; a missing one lies as far below 0 as 2 lies above 1.
+/// as 0; a missing one is as far below 0 as 2 is above 1.
 inline float log_integer(std::int32_t x) {
   return x == CriteoRecord::kMissing ? -1.0f : std::log(1.0f + static_cast<float>(std::max(x, 0)));
 }
@@ -64,7 +64,7 @@ class CriteoStatistics {
     return {mean, std::sqrt(std::max(sum_of_squares_[integer] / n - mean * mean, 0.0))};
   }
 
-  /// The values of a category seen at least `min_count` times, in ascending order.
+  /// Returns the values of a category seen at least `min_count` times, in ascending order.
   std::vector<std::uint32_t> frequent_values(int category, std::int64_t min_count) const {
     std::vector<std::uint32_t> values;
     counts_[category].for_each([&](std::uint32_t value, std::uint32_t count) {
@@ -89,8 +89,8 @@ struct CriteoEncoderOptions {
 };
 
 /// Turns records into batches: categories into row numbers, integers into numbers of about unit
-/// size. Row 0 of every table stands for "missing". Without statistics, other values are hashed
-/// over the rows from 1 on. With them, row 1 stands for rare and unseen values, and frequent ones
+/// size. Row 0 of every table is that of "missing". Without statistics, other values are hashed
+/// over the rows from 1 on. With them, row 1 is that of rare and unseen values, and frequent ones
 /// get rows from 2 on: each its own where they fit under max_rows, else hashed.
 class CriteoEncoder {
  public:
@@ -133,13 +133,13 @@ class CriteoEncoder {
     }
   }
 
-  /// Rows of the 26 tables.
+  /// Returns rows of the 26 tables.
   const std::array<std::int64_t, kCriteoCategories>& rows() const { return rows_; }
 
-  /// What a missing integer counts as, in place of a logarithm.
+  /// Returns what a missing integer counts as, in place of a logarithm.
   static float missing_integer() { return detail::log_integer(CriteoRecord::kMissing); }
 
-  /// The value that each row of a category stands for, where values have rows of their own: row ->
+  /// Returns the value of each row of a category, where values have rows of their own: row ->
   /// value (0 for the two first rows). Of values that share a row, one. Empty without statistics.
   std::vector<std::uint32_t> values(int category) const {
     if (!by_frequency_) return {};
@@ -157,7 +157,8 @@ class CriteoEncoder {
     vocabulary_[category].for_each(visit);
   }
 
-  /// What is subtracted from the logarithms of the integers, and by what they are then multiplied.
+  /// Returns what is subtracted from the logarithms of the integers, and by what they are then
+  /// multiplied.
   const std::array<float, kCriteoIntegers>& shift() const { return shift_; }
   const std::array<float, kCriteoIntegers>& scale() const { return scale_; }
 

@@ -33,8 +33,8 @@ struct CsvReaderOptions {
   static constexpr std::string_view kBlanks = "blanks";
 };
 
-/// What a program's user or a schema calls a separator: `tab`, `blanks`, or the text itself, 1 to 8
-/// bytes without quotes and ends of lines. Empty: it is none.
+/// Returns what a program's user or a schema calls a separator: `tab`, `blanks`, or the text
+/// itself, 1 to 8 bytes without quotes and ends of lines. Empty: it is none.
 inline std::string separator_named(std::string_view name) {
   if (name == "tab") return "\t";
   if (name == CsvReaderOptions::kBlanks) return std::string(name);
@@ -43,8 +43,8 @@ inline std::string separator_named(std::string_view name) {
              : std::string(name);
 }
 
-/// What a program's user or a schema calls the character around fields: `none`, or itself, which is
-/// ASCII. Throws InvalidArgument.
+/// Returns what a program's user or a schema calls the character around fields: `none`, or itself,
+/// which is ASCII. Throws InvalidArgument.
 inline char quote_named(std::string_view name) {
   if (name == "none") return 0;
   require(name.size() == 1 && name[0] > ' ' && name[0] < 0x7f,
@@ -52,8 +52,8 @@ inline char quote_named(std::string_view name) {
   return name[0];
 }
 
-/// Where a column stands in a header, by its name, or by its name and one of the types that RecBole
-/// writes behind it, as in `user_id:token`. `where` stands for the header in messages, `who` for
+/// Returns where a column is in a header, by its name, or by its name and one of the types that
+/// RecBole writes behind it, as in `user_id:token`. `where` names the header in messages, `who`
 /// what names the column. Throws DataError for one that is missing or there twice.
 inline std::size_t column_place(std::span<const std::string_view> header, std::string_view column,
                                 std::string_view where, std::string_view who) {
@@ -91,14 +91,14 @@ inline std::size_t column_place(std::span<const std::string_view> header, std::s
   return static_cast<std::size_t>(found - header.begin());
 }
 
-/// Reads records of fields with a separator between two. A field may stand in quotes; it may then
+/// Reads records of fields with a separator between two. A field may be in quotes; it may then
 /// hold separators, ends of lines, and quotes, each written twice. A quote inside a field without
 /// quotes is a character like others. Lines end in \n or \r\n; the last may lack it; empty lines
-/// are passed over, and so is UTF-8's mark at the beginning. Text is taken as it is. Memory is a
+/// are passed over, and so is UTF-8's mark at the beginning. Text is not changed. Memory is a
 /// chunk, or twice the longest record: of a record with too many fields they are counted only.
 class CsvReader {
  public:
-  /// `name` stands for the source in messages.
+  /// `name` is the source's in messages.
   CsvReader(ByteSource source, std::string name, CsvReaderOptions options = {})
       : source_(std::move(source)),
         name_(std::move(name)),
@@ -122,8 +122,8 @@ class CsvReader {
     if (begin.starts_with("\xef\xbb\xbf")) at_ = begin_ = kMark;
   }
 
-  /// The names of the columns: those of the options, else the first record. Throws DataError where
-  /// there is none. Valid until the next record is read.
+  /// Returns the names of the columns: those of the options, else the first record. Throws
+  /// DataError where there is none. Valid until the next record is read.
   std::span<const std::string_view> header() {
     if (options_.columns.empty()) {
       next();
@@ -135,9 +135,9 @@ class CsvReader {
     return fields_;
   }
 
-  /// The fields of the next record, until the one after it is read; none at the end. Of a record
-  /// with more fields than there should be, one more than that. Throws DataError, with file and
-  /// line, for quotes that are wrong and for a record that is too long.
+  /// Returns the fields of the next record, until the one after it is read; none at the end. Of a
+  /// record with more fields than there should be, one more than that. Throws DataError, with file
+  /// and line, for quotes that are wrong and for a record that is too long.
   std::span<const std::string_view> next() {
     for (;;) {
       if (begin_ == end_ && !fill()) return fields_.clear(), fields_;
@@ -170,7 +170,7 @@ class CsvReader {
                        options_.columns.empty() ? "the header has" : "'columns' names",
                        most_fields_);
   }
-  /// Where the last record begins: its line, from 1; its place in the source.
+  /// Returns where the last record begins: its line, from 1; its place in the source.
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const std::string& name() const { return name_; }
@@ -212,7 +212,7 @@ class CsvReader {
     return end_ > held;
   }
 
-  /// Throws for a text without \n in which \r stands alone, but at its end: an old Mac's lines.
+  /// Throws for a text without \n in which \r is alone, but at its end: an old Mac's lines.
   void check_line_ends(std::string_view text) const {
     const std::size_t mac = text.find('\r');
     if (mac != std::string_view::npos && mac + 1 < text.size() &&
@@ -220,7 +220,7 @@ class CsvReader {
       fail("lines end in CR alone, as on old Macs; convert them, as by tr '\\r' '\\n'");
   }
 
-  /// Whether a separator stands at p. No value: more bytes are needed to know.
+  /// Returns whether a separator is at p. No value: more bytes are needed to know.
   std::optional<bool> separates(const char* p, const char* end) const {
     if (blanks_) return *p == ' ' || *p == '\t';
     const std::string& separator = options_.separator;
@@ -230,7 +230,7 @@ class CsvReader {
     if (there < separator.size() && !ended_) return std::nullopt;
     return std::string_view(p, there).starts_with(separator);
   }
-  /// Passes over a separator that stands at p, of blanks all; null: more bytes are needed.
+  /// Passes over a separator that is at p, of blanks all; null: more bytes are needed.
   const char* pass(const char* p, const char* end) const {
     if (!blanks_) return p + options_.separator.size();
     while (p != end && (*p == ' ' || *p == '\t')) ++p;

@@ -39,14 +39,14 @@ constexpr int size_of(DatasetType type) {
 
 constexpr bool is_integer(DatasetType type) { return type <= DatasetType::int64; }
 
-/// The most rows that ids of an integer type can number.
+/// Returns the most rows that ids of an integer type can number.
 constexpr std::int64_t rows_of(DatasetType type) {
   return type == DatasetType::int64 ? std::numeric_limits<std::int64_t>::max()
                                     : std::int64_t{1} << (8 * size_of(type) - 1);
 }
 
-/// The type in which NVIDIA's tools write the ids of a feature: the first whose largest value is
-/// above the cardinality.
+/// Returns the type in which NVIDIA's tools write the ids of a feature: the first whose largest
+/// value is above the cardinality.
 constexpr DatasetType id_type_of(std::int64_t cardinality) {
   for (const DatasetType type : {DatasetType::int8, DatasetType::int16, DatasetType::int32})
     if (cardinality < rows_of(type) - 1) return type;
@@ -263,7 +263,7 @@ class FeatureSpecParser {
   DatasetSpec spec_;
 };
 
-/// A scalar that every YAML reader takes for this text.
+/// Returns a scalar that every YAML reader takes for this text.
 inline std::string yaml_text(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -289,8 +289,8 @@ inline std::string yaml_text(std::string_view text) {
 
 }  // namespace detail
 
-/// Checks as it reads: every fault is a DataError that names the file and the line. `name` stands
-/// for the file.
+/// Checks as it reads: every fault is a DataError that names the file and the line. `name` is
+/// the file's.
 inline DatasetSpec parse_feature_spec(std::string_view text, std::string name) {
   return detail::FeatureSpecParser(text, std::move(name)).parse();
 }
@@ -307,7 +307,7 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
   return parse_feature_spec(file.text(), file.name());
 }
 
-/// The text of a specification. Reading it gives the same again.
+/// Returns the text of a specification. Reading it gives the same again.
 inline std::string format_feature_spec(const DatasetSpec& spec) {
   std::string out = "channel_spec:";
   const auto append = [&out](std::string_view text, auto&&... args) {
@@ -347,9 +347,9 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
   return out + '\n';
 }
 
-/// The specification that NVIDIA's tools write by default: features cat_0.bin .., num_0 .., label;
-/// files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test. `hotness`
-/// empty: 1 each. `padded` empty: none is.
+/// Returns the specification that NVIDIA's tools write by default: features cat_0.bin .., num_0 ..,
+/// label; files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test.
+/// `hotness` empty: 1 each. `padded` empty: none is.
 inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t> cardinalities,
                                      std::span<const std::int64_t> hotness = {},
                                      const std::vector<bool>& padded = {}) {

@@ -35,7 +35,7 @@ struct HistoryReaderOptions {
   std::string separator = {};  ///< empty: a tab where the first line holds one, else a comma
   char quote = '"';            ///< see CsvReaderOptions
   std::vector<std::string> columns = {}, empty_words = {};
-  /// what stands before and after the names of the four columns' options in messages
+  /// what is before and after the names of the four columns' options in messages
   std::string before_option = "HistoryReaderOptions::", after_option = {};
   BadLines bad_lines = BadLines::fatal;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< for events; more of them go to a file
@@ -53,7 +53,7 @@ class HistoryReader {
   explicit HistoryReader(const std::filesystem::path& path, HistoryReaderOptions options = {})
       : HistoryReader(open_bytes(path), path.string(), std::move(options)) {}
 
-  /// From any source of bytes; `name` stands for the file in messages.
+  /// From any source of bytes; `name` is the file's in messages.
   HistoryReader(ByteSource source, std::string name, HistoryReaderOptions options = {})
       : name_(std::move(name)), options_(std::move(options)) {
     require(options_.memory_bytes > 0, "HistoryReader: memory_bytes must be positive");
@@ -82,7 +82,7 @@ class HistoryReader {
   }
   /// Tells data apart: of all events in their order.
   std::uint64_t checksum() const { return checksum_; }
-  /// Whether events did not fit `memory_bytes`.
+  /// Returns whether events did not fit `memory_bytes`.
   bool on_disk() const { return sorted_.has_value(); }
   /// Bad lines that were skipped, and what was wrong with the first.
   std::int64_t bad_lines() const { return bad_lines_; }
@@ -112,7 +112,7 @@ class HistoryReader {
       return numbers_.emplace(key, static_cast<std::uint32_t>(numbers_.size())).first->second;
     }
     std::size_t size() const { return numbers_.size(); }
-    /// The keys by their numbers; none are left here.
+    /// Returns the keys by their numbers; none are left here.
     std::vector<std::string> take() {
       std::vector<std::string> keys(numbers_.size());
       while (!numbers_.empty()) {
@@ -137,7 +137,7 @@ class HistoryReader {
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   };
 
-  /// The separator, and a source that begins anew.
+  /// Returns the separator, and a source that begins anew.
   static std::pair<std::string, ByteSource> look_at_first_line(ByteSource source) {
     std::string begin(std::size_t{1} << 16, '\0');
     std::size_t bytes = 0;

@@ -45,7 +45,7 @@ class Auc {
 
   std::int64_t positives() const { return static_cast<std::int64_t>(positives_.size()); }
   std::int64_t negatives() const { return static_cast<std::int64_t>(negatives_.size()); }
-  /// The scores kept, for exchange between processes.
+  /// Returns the scores kept, for exchange between processes.
   std::span<const float> positive_scores() const { return positives_; }
   std::span<const float> negative_scores() const { return negatives_; }
 
@@ -115,7 +115,7 @@ class LogLoss {
 /// He et al., Practical Lessons from Predicting Clicks on Ads at Facebook (2014).
 class NormalizedEntropy {
  public:
-  /// As LogLoss.
+  /// Does as LogLoss::add.
   void add(std::span<const float> logits, std::span<const float> labels) {
     detail::check_labels("NormalizedEntropy", labels);
     loss_.add(logits, labels);
@@ -141,7 +141,7 @@ class NormalizedEntropy {
 /// source.
 class Calibration {
  public:
-  /// As LogLoss.
+  /// Does as LogLoss::add.
   void add(std::span<const float> logits, std::span<const float> labels) {
     require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(),
             labels.size());

@@ -58,7 +58,7 @@ class NegativeSampler {
 
   std::int64_t items() const { return static_cast<std::int64_t>(keep_.size()); }
 
-  /// The items of a step, drawn with replacement.
+  /// Draws the items of a step, with replacement.
   template <IdType Id>
   void draw(std::int64_t step, std::span<Id> out) const {
     for (std::size_t k = 0; k < out.size(); ++k) {
@@ -68,7 +68,8 @@ class NegativeSampler {
     }
   }
 
-  /// The logarithm of the probability that a draw is this item: the log-Q correction subtracts it.
+  /// Returns the logarithm of the probability that a draw is this item: the log-Q correction
+  /// subtracts it.
   float log_probability(std::int64_t item) const { return log_.at(static_cast<std::size_t>(item)); }
 
  private:

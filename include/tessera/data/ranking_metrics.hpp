@@ -14,7 +14,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// How far in front the one right item stands in rankings: hit rate and NDCG among the first
+/// How far in front the one right item is in rankings: hit rate and NDCG among the first
 /// `cutoff`, and the mean reciprocal rank over all. Counts how often each rank comes, so that the
 /// values are the same bits in whatever order samples are added and merged.
 class RankingMetrics {
@@ -23,7 +23,7 @@ class RankingMetrics {
     require(cutoff > 0, "RankingMetrics: cutoff ({}) must be positive", cutoff);
   }
 
-  /// `rank`: how many items stand before the right one, from 0.
+  /// `rank`: how many items are before the right one, from 0.
   void add(std::int64_t rank) {
     require(rank >= 0, "RankingMetrics: rank ({}) must not be negative", rank);
     const auto r = static_cast<std::size_t>(rank);
@@ -38,11 +38,11 @@ class RankingMetrics {
   }
 
   std::int64_t count() const { return count_; }
-  /// How often each rank came, for exchange between processes.
+  /// Returns how often each rank came, for exchange between processes.
   std::span<const std::int64_t> counts() const { return counts_; }
 
-  /// The share of rankings with the right item among the first `cutoff`. All three are NaN where
-  /// there are no rankings.
+  /// Returns the share of rankings with the right item among the first `cutoff`. All three are NaN
+  /// where there are no rankings.
   double hit_rate() const {
     return mean(cutoff_, [](double) { return 1.0; });
   }
@@ -70,10 +70,10 @@ class RankingMetrics {
   std::vector<std::int64_t> counts_;
 };
 
-/// How many items score at least as high as `target`, of all but those in `without` (in any order,
-/// also several times; the target itself may be among them and counts as not). Ties are lost: a
-/// model that gives all items one score gets no hits. Throws InvalidArgument for items that are not
-/// there and for a score that is NaN.
+/// Returns how many items score at least as high as `target`, of all but those in `without` (in any
+/// order, also several times; the target itself may be among them and counts as not). Ties are
+/// lost: a model that gives all items one score gets no hits. Throws InvalidArgument for items that
+/// are not there and for a score that is NaN.
 template <class Id>
 std::int64_t rank_of(std::span<const float> scores, std::int64_t target,
                      std::span<const Id> without) {

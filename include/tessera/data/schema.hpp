@@ -331,8 +331,8 @@ class SchemaParser {
 
 }  // namespace detail
 
-/// What a YAML text says of a dataset's columns: docs/your_own_data.md. Every fault is a DataError
-/// that names the file, the line and the column. `name` stands for the file.
+/// Returns what a YAML text says of a dataset's columns: docs/your_own_data.md. Every fault is a
+/// DataError that names the file, the line and the column. `name` is the file's.
 inline Schema parse_schema(std::string_view text, std::string name) {
   return detail::SchemaParser(text, std::move(name)).parse();
 }

@@ -24,7 +24,7 @@ namespace detail {
 /// log2 of a positive normal number, to about 1e-12. Branch-free, so that loops over it vectorize.
 inline double fast_log2(double x) {
   const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, x);
-  // The exponent of x / sqrt(1/2), so that the mantissa lies around 1: [sqrt(1/2), sqrt(2)).
+  // The exponent of x / sqrt(1/2), so that the mantissa is around 1: [sqrt(1/2), sqrt(2)).
   const std::int64_t shifted = static_cast<std::int64_t>(bits - 0x3fe6a09e667f3bcdu);
   const double exponent = static_cast<double>(shifted >> 52);
   const double mantissa = __builtin_bit_cast(

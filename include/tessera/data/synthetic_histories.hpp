@@ -53,7 +53,7 @@ class SyntheticHistories {
   Histories histories() const { return {events_, offsets_, options_.items}; }
 
   /// For each item how likely the law makes it after these events of a user; but for chance, which
-  /// may bring any item. Ranked by it, the items not yet seen stand as the best model has them.
+  /// may bring any item. Ranked by it, the items not yet seen are in the best model's order.
   void law(std::span<const HistoryEvent> before, std::span<float> scores) const {
     require(std::ssize(scores) == options_.items, "SyntheticHistories: {} scores for {} items",
             scores.size(), options_.items);
@@ -65,7 +65,7 @@ class SyntheticHistories {
             shares[k] * static_cast<float>(options_.follow) / static_cast<float>(lags);
   }
 
-  /// The true logit of an item's label after these events.
+  /// Returns the true logit of an item's label after these events.
   double label_logit(std::span<const HistoryEvent> before, std::int32_t item) const {
     return follows(before, item) ? options_.label_logit : -options_.label_logit;
   }

@@ -107,7 +107,7 @@ inline constexpr std::array<SyntheticModel, 7> synthetic_models{
      {"colossal", 500, 30, detail::mlp_sizes<4096, 2048, 1024, 512, 256>,
       detail::colossal_tables}}};
 
-/// Rows of such a table scaled down: no fewer than ten, where it has as many.
+/// Returns rows of such a table scaled down: no fewer than ten, where it has as many.
 constexpr std::int64_t scaled_rows(std::int64_t rows, double scale) {
   const auto scaled = static_cast<std::int64_t>(static_cast<double>(rows) * scale);
   return std::max(scaled, std::min<std::int64_t>(rows, 10));

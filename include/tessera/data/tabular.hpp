@@ -32,7 +32,7 @@ struct TabularBlock {
 
   std::int64_t size = 0;
   std::vector<float> labels;  ///< [size]
-  /// [size, numeric columns], as they stand in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
+  /// [size, numeric columns], as in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
   /// less than floats of their size do.
   std::vector<double> numbers;
   std::vector<std::uint64_t> keys;  ///< sample by sample, column by column
@@ -45,12 +45,12 @@ struct TabularBlock {
   }
 };
 
-/// The key of a category's text, which is never TabularBlock::kMissing.
+/// Returns the key of a category's text, which is never TabularBlock::kMissing.
 constexpr std::uint64_t category_key(std::string_view text) {
   return std::max(name_key(text), std::uint64_t{1});
 }
 
-/// A number that tells blocks apart, in their order; `before`: that of the blocks before.
+/// Returns a number that tells blocks apart, in their order; `before`: that of the blocks before.
 inline std::uint64_t checksum(const TabularBlock& block, std::uint64_t before = 0) {
   constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15u;
   std::uint64_t sum = mix64(before ^ static_cast<std::uint64_t>(block.size));
@@ -61,13 +61,13 @@ inline std::uint64_t checksum(const TabularBlock& block, std::uint64_t before = 
   return mix64(sum);
 }
 
-/// Where the columns of a schema stand in a file's records.
+/// Where the columns of a schema are in a file's records.
 struct ColumnPlaces {
   std::size_t fields = 0;  ///< of a record
   std::size_t label = 0;
   std::vector<std::size_t> numeric, categorical;
 
-  /// Of a header, or of a schema's own `columns`. `where` stands for the place in messages. Throws
+  /// Of a header, or of a schema's own `columns`. `where` names the place in messages. Throws
   /// DataError for columns that are missing or there twice.
   ColumnPlaces(const Schema& schema, std::span<const std::string_view> header,
                std::string_view where)
@@ -83,15 +83,15 @@ struct ColumnPlaces {
   }
 };
 
-/// What separates the fields of a file: the schema's separator, or a tab for names that end in .tsv
-/// (or .tsv.gz, .tsv.zst), else a comma.
+/// Returns what separates the fields of a file: the schema's separator, or a tab for names that end
+/// in .tsv (or .tsv.gz, .tsv.zst), else a comma.
 inline std::string separator_of(const Schema& schema, std::filesystem::path path) {
   if (!schema.separator.empty()) return schema.separator;
   if (path.extension() == ".gz" || path.extension() == ".zst") path.replace_extension();
   return path.extension() == ".tsv" ? "\t" : ",";
 }
 
-/// How samples are read that a schema describes.
+/// Returns how samples are read that a schema describes.
 inline CsvReaderOptions csv_options(const Schema& schema, std::string separator) {
   return {.separator = std::move(separator),
           .quote = schema.quote,
@@ -153,7 +153,7 @@ class TabularReader {
     return block.size;
   }
 
-  /// Where the last block's first record begins in the source: line and byte.
+  /// Returns where the last block's first record begins in the source: line and byte.
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const ColumnPlaces& places() const { return places_; }
@@ -230,8 +230,8 @@ class TabularReader {
 
 namespace detail {
 
-/// These samples of a block, in this order, as a batch. Throws InvalidArgument for ids that do not
-/// fit Id.
+/// Appends these samples of a block, in this order, to a batch. Throws InvalidArgument for ids that
+/// do not fit Id.
 template <IdType Id, class SampleAt>
 void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& batch,
                     const SampleAt& sample_at) {
@@ -267,7 +267,7 @@ void append_samples(std::int64_t count, std::size_t features, ClickBatch<Id>& ba
 
 }  // namespace detail
 
-/// A whole block as a batch.
+/// Makes a whole block a batch.
 template <IdType Id>
 void to_batch(const TabularBlock& block, std::size_t features, ClickBatch<Id>& batch) {
   detail::append_samples(block.size, features, batch, [&block](std::int64_t i) {

@@ -57,10 +57,10 @@ class TabularBlocks {
   std::int64_t samples() const { return samples_; }
   bool compressed() const { return compressed_; }
   const std::filesystem::path& path() const { return path_; }
-  /// Where a block's first record stands.
+  /// Returns where a block's first record is.
   std::int64_t line(std::size_t b) const { return places_[b].line; }
   std::int64_t first_sample(std::size_t b) const { return static_cast<std::int64_t>(b) * block_; }
-  /// How many blocks the first `samples` samples take.
+  /// Returns how many blocks the first `samples` samples take.
   std::size_t blocks_of(std::int64_t samples) const {
     return static_cast<std::size_t>((samples + block_ - 1) / block_);
   }

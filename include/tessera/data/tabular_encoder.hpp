@@ -23,7 +23,8 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// What a number counts as before it is standardized; NaN: an empty field that counts as nothing.
+/// Returns what a number counts as before it is standardized; NaN: an empty field that counts as
+/// nothing.
 inline double moved(const NumericColumn& column, double x) {
   if (std::isnan(x)) return column.empty ? double{*column.empty} : x;
   return column.log1p ? std::log1p(std::max(x, 0.0)) : x;
@@ -74,8 +75,8 @@ class TabularStatistics {
   }
 
   const Schema& schema() const { return schema_; }
-  /// The keys of a table that gives rows by appearance, seen at least so often, in the order of
-  /// their first appearance.
+  /// Returns the keys of a table that gives rows by appearance, seen at least so often, in the
+  /// order of their first appearance.
   std::vector<std::uint64_t> frequent_keys(std::size_t table, std::int64_t min_count) const {
     std::vector<std::uint64_t> keys;
     for (const std::uint64_t key : order_[table])
@@ -107,7 +108,7 @@ struct TabularEncoderOptions {
 };
 
 /// Puts rows in the place of keys, and transformed numbers in that of numbers. Row 0 of a table
-/// stands for an empty field; an empty list is an empty bag. By appearance: row 1 is shared by
+/// is that of an empty field; an empty list is an empty bag. By appearance: row 1 is shared by
 /// unknown texts, known ones get rows from 2 on, each its own where they fit under max_rows, else
 /// hashed. By hash: rows from 1 on. Keys of a vocabulary stay keys.
 class TabularEncoder {
@@ -115,7 +116,7 @@ class TabularEncoder {
   static constexpr std::int64_t kMissingRow = 0;
   static constexpr std::int64_t kUnknownRow = 1;
 
-  TabularEncoder(const TabularStatistics& statistics, TabularEncoderOptions options = {})
+  explicit TabularEncoder(const TabularStatistics& statistics, TabularEncoderOptions options = {})
       : schema_(statistics.schema()), seed_(options.seed), rows_by_key_(schema_.tables.size()) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     require(options.max_rows >= 3 && options.max_rows <= kMost,
@@ -147,7 +148,7 @@ class TabularEncoder {
   }
 
   const Schema& schema() const { return schema_; }
-  /// Rows of each table.
+  /// Returns rows of each table.
   const std::vector<std::int64_t>& rows() const { return rows_; }
 
   /// Transforms a block in place; an id may be -1 where the schema says `unknown: bad_id`. Throws
@@ -166,7 +167,7 @@ class TabularEncoder {
       ++visited;
     });
   }
-  /// The row of a text in a table; -1 and -2 where an unknown text is a bad id or an error.
+  /// Returns the row of a text in a table; -1 and -2 where an unknown text is a bad id or an error.
   std::int64_t row_of(std::size_t table, std::string_view text) const {
     return row(table, text.empty() ? TabularBlock::kMissing : category_key(text));
   }
@@ -178,7 +179,8 @@ class TabularEncoder {
   }
   /// Of the hash of a table's keys: row 1 + scale_hash(mix64(seed ^ key), rows - 1).
   std::uint64_t hash_seed(std::size_t table) const { return random_word(seed_, table); }
-  /// What is subtracted from the numbers of a column, after log1p, and by what they are multiplied.
+  /// Returns what is subtracted from the numbers of a column, after log1p, and by what they are
+  /// multiplied.
   std::pair<double, double> shift_and_scale(std::size_t column) const {
     return {shift_[column], scale_[column]};
   }

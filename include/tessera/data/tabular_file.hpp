@@ -96,7 +96,7 @@ class TabularFile {
             count, train_);
     gather(true, epoch, first, count, batch);
   }
-  /// Test samples [first, first + count), in the file's order.
+  /// Reads test samples [first, first + count), in the file's order.
   template <IdType Id>
   void test_batch(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch) const {
     require(first >= 0 && count >= 0 && first <= test_ && count <= test_ - first,
@@ -121,7 +121,7 @@ class TabularFile {
     if (!block.ends.empty()) block.ends.resize(kept * columns);
   }
 
-  /// The blocks of a window, encoded.
+  /// Returns the blocks of a window, encoded.
   std::shared_ptr<const Blocks> load(const Key& key) const {
     const auto [training, epoch, window] = key;
     const std::vector<std::size_t> numbers = blocks(training, epoch, window);
@@ -145,7 +145,7 @@ class TabularFile {
     return loaded;
   }
 
-  /// Which of the file's blocks a window holds.
+  /// Returns which of the file's blocks a window holds.
   std::vector<std::size_t> blocks(bool training, std::int64_t epoch, std::int64_t window) const {
     const std::size_t first = training ? 0 : static_cast<std::size_t>(train_ / options_.block),
                       end = training ? blocks_->blocks_of(train_) : blocks_->count(),
@@ -166,7 +166,7 @@ class TabularFile {
     return {static_cast<std::int64_t>(blocks_->blocks_of(train_)),
             random_word(options_.seed, epoch, 1)};
   }
-  /// The window that holds the short block of an epoch: the file's last one for training.
+  /// Returns the window that holds the short block of an epoch: the file's last one for training.
   std::int64_t short_window(std::int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     if (short_window_.first != epoch) {
@@ -178,7 +178,7 @@ class TabularFile {
     }
     return short_window_.second;
   }
-  /// The window that holds sample `first` of an epoch, and that window's first sample.
+  /// Returns the window that holds sample `first` of an epoch, and that window's first sample.
   std::pair<std::int64_t, std::int64_t> window_of(bool training, std::int64_t epoch,
                                                   std::int64_t first) const {
     const std::int64_t size = static_cast<std::int64_t>(group_) * options_.block;

@@ -16,7 +16,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <class Value>
 class ValueMap {
  public:
-  /// The number kept for a value; 0 if it was never added.
+  /// Returns the number kept for a value; 0 if it was never added.
   std::uint32_t find(Value value) const {
     for (std::size_t i = place(value);; i = (i + 1) & (slots_.size() - 1))
       if (slots_[i].number == 0 || slots_[i].value == value) return slots_[i].number;

@@ -46,7 +46,7 @@ class YamlDocument {
   static constexpr int kMaxDepth = 32;
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 24;
 
-  /// `name` stands for the source in messages.
+  /// `name` is the source's in messages.
   YamlDocument(std::string_view text, std::string name) : name_(std::move(name)) {
     require<DataError>(text.size() <= kMaxBytes, "file '{}': {} bytes; a YAML file has at most {}",
                        name_, text.size(), kMaxBytes);
@@ -72,7 +72,7 @@ class YamlDocument {
   const YamlNode& root() const { return nodes_[0]; }
   const YamlNode& operator[](std::size_t node) const { return nodes_[node]; }
 
-  /// The value of a key, or null.
+  /// Returns the value of a key, or null.
   const YamlNode* find(const YamlNode& mapping, std::string_view key) const {
     for (const auto& [name, value] : mapping.pairs)
       if (name == key) return &nodes_[value];

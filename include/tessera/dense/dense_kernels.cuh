@@ -32,7 +32,8 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
   }
 };
 
-/// Whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never read.
+/// Returns whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never
+/// read.
 template <int N, class T>
 TESSERA_HOST_DEVICE bool rows_of(const MatrixView<T>& matrix) {
   using Vector = Elements<std::remove_const_t<T>, N>;
@@ -222,7 +223,8 @@ void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<
               gradient.rows, gradient.columns, sums);
 }
 
-/// A layer of one output backward: gradients of its weights and, unless it is empty, of its inputs.
+/// Computes a layer of one output backward: gradients of its weights and, unless it is empty, of
+/// its inputs.
 template <Element T, Element D>
 void one_output_backward(const Cuda& backend, MatrixView<const T> inputs,
                          MatrixView<const T> gradient, const T* weights, MatrixView<D> of_inputs,
@@ -260,8 +262,8 @@ __global__ void __launch_bounds__(dense_threads)
     narrow_part<T, N>(from, to, row, static_cast<std::int64_t>(i - row * parts) * N, true);
 }
 
-/// A matrix in fewer bits, into one whose rows begin at multiples of 16 bytes, and which may have
-/// more columns: zeros. Fewer than 2^32 elements.
+/// Writes a matrix in fewer bits into one whose rows begin at multiples of 16 bytes, and which may
+/// have more columns: zeros. Fewer than 2^32 elements.
 template <Element T>
 void narrow(const Cuda& backend, MatrixView<const float> from, MatrixView<T> to) {
   if (from.contiguous() && to.contiguous() && from.columns == to.columns) {

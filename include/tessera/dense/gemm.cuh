@@ -61,8 +61,8 @@ class Gemm {
     handle_.reset(handle);
   }
 
-  /// Whether cuBLASLt has an algorithm for what `run` with these arguments would do; pointers
-  /// matter as far as they are aligned. It has not every epilogue for every shape.
+  /// Returns whether cuBLASLt has an algorithm for what `run` with these arguments would do;
+  /// pointers matter as far as they are aligned. It has not every epilogue for every shape.
   template <Element In, Element Out>
   bool offers(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias,
               Out* c, std::byte* mask = nullptr) {
@@ -155,7 +155,7 @@ class Gemm {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  /// How far a pointer is aligned, up to 256 bytes: algorithms that load vectors need it.
+  /// Returns how far a pointer is aligned, up to 256 bytes: algorithms that load vectors need it.
   static std::uint32_t alignment(const void* p) {
     const auto address = reinterpret_cast<std::uintptr_t>(p) | 256u;
     return std::uint32_t{1} << std::countr_zero(address);

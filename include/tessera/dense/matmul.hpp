@@ -66,7 +66,8 @@ inline const dnnl::engine& cpu_engine() {
 
 }  // namespace detail
 
-/// Whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs AVX-512.
+/// Returns whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs
+/// AVX-512.
 inline bool supported(DensePrecision precision) {
   if (precision == DensePrecision::float32) return true;
   static const bool bfloat16 = [] {
@@ -150,7 +151,7 @@ class MatMul {
  public:
   /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`:
   /// oneDNN's choice).
-  MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
+  explicit MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
       : rectified_(shape.relu ? shape.m * shape.n : 0), output_(shape.output) {
     require(!shape.relu || shape.c_stride == shape.n, "MatMul: ReLU needs dense rows");
     using dims = dnnl::memory::dims;

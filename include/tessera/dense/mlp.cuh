@@ -24,7 +24,7 @@ namespace tessera { inline namespace v0 {
 /// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
 /// epilogues of cuBLASLt's products. In bfloat16 hidden activations and their gradients have 16
 /// bits, and so have copies of the input, of the weights and of hidden layers' biases; input and
-/// output, and their gradients, may have them, too: such an input is read as it is where its
+/// output, and their gradients, may have them, too: such an input is read in place where its
 /// width is a multiple of 8, and such an output's bias is rounded. One object serves one caller at a time.
 template <>
 class Mlp<Cuda> : public detail::MlpLayers {
@@ -62,14 +62,15 @@ class Mlp<Cuda> : public detail::MlpLayers {
     return epilogues_.at(static_cast<std::size_t>(layer));
   }
 
-  /// The bound parameters do not change from here on, until this is called again: where products
-  /// read copies of them, the next forward makes these, and later ones do not.
+  /// Says that the bound parameters do not change from here on, until this is called again: where
+  /// products read copies of them, the next forward makes these, and later ones do not.
   void keep_weights(bool keep = true) { copies_.keep(keep); }
 
-  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
-  /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
+  /// Computes y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider
+  /// matrices. Remembers the views: x and y must not change until backward, and so must the
+  /// parameters.
   void forward(MatrixView<const float> x, MatrixView<float> y) { forward_any(x, y); }
-  /// The same with 16 bits. Throws InvalidArgument unless the precision is bfloat16.
+  /// Computes the same with 16 bits. Throws InvalidArgument unless the precision is bfloat16.
   void forward(MatrixView<const BFloat16> x, MatrixView<float> y) { forward_any(x, y); }
   void forward(MatrixView<const float> x, MatrixView<BFloat16> y) { forward_any(x, y); }
   void forward(MatrixView<const BFloat16> x, MatrixView<BFloat16> y) { forward_any(x, y); }
@@ -77,18 +78,18 @@ class Mlp<Cuda> : public detail::MlpLayers {
   /// Takes a part of gradients() that the work given to the backend so far makes final.
   using Ready = std::function<void(std::span<const float>)>;
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
-  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
-  /// called once per layer, last layer first, as soon as the layer's weight and bias gradients have
-  /// been launched.
+  /// Computes, after forward, from dy, the gradient of its y, the gradients of all parameters
+  /// (overwritten) and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or
+  /// y. `ready` is called once per layer, last layer first, as soon as the layer's weight and bias
+  /// gradients have been launched.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     backward_any({dy, {}}, {dx, {}}, ready);
   }
-  /// The same where y has 16 bits: so has dy. Throws InvalidArgument where it has not.
+  /// Computes the same if y has 16 bits: so has dy, or it throws InvalidArgument.
   void backward(MatrixView<const BFloat16> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     backward_any({floats(dy), dy}, {dx, {}}, ready);
   }
-  /// Either, with a dx of 16 bits, whatever x has.
+  /// Computes either, with a dx of 16 bits, whatever x has.
   template <class T>
     requires std::is_same_v<T, BFloat16>
   void backward(MatrixView<const float> dy, MatrixView<T> dx, const Ready& ready = {}) {
@@ -248,7 +249,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
       else if (of_bias != nullptr)
         gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), of_bias);
     };
-    // f(where the gradient of the layer's input goes), which is empty where nobody wants it
+    // f(where the gradient of the layer's input goes), which is empty if it is not wanted
     const auto with_below = [&](const auto& f) {
       if (l > 0) return f(gradient<T>(l - 1, above.rows));
       if constexpr (!std::is_same_v<T, float>)
@@ -321,7 +322,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
   static std::int64_t padded(std::int64_t columns) {
     return gpu::detail::padded_columns<T>(columns);
   }
-  /// Whether an input of 16 bits is read as it is: products may read zeros behind its columns.
+  /// Returns whether an input of 16 bits is read in place: products may read zeros behind its
+  /// columns.
   bool reads_narrow_x() const {
     return narrow_x_.data != nullptr && input_size() == padded<BFloat16>(input_size());
   }

@@ -60,26 +60,26 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return first_layer + layers();
   }
 
-  /// The bound parameters do not change from here on, until this is called again: forward and
-  /// backward pack them once, not at every call.
+  /// Says that the bound parameters do not change from here on, until this is called again: forward
+  /// and backward pack them once, not at every call.
   void keep_weights(bool keep = true) {
     constant_ = keep;
     packed_ = {};
   }
 
-  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
-  /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
-  /// the batch is larger than, or divided differently from, earlier ones.
+  /// Computes y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider
+  /// matrices. Remembers the views: x and y must not change until backward. Nothing is allocated
+  /// unless the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     gave_floats();
     forward_floats(x, y);
   }
   using detail::MlpEnds<Mlp>::forward;
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
-  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
-  /// called with the gradients of the last layer, then of the one before it, and so on, each as
-  /// soon as it is final: with one thread while the layers before it are yet to come.
+  /// Computes, after forward, from dy, the gradient of its y, the gradients of all parameters
+  /// (overwritten) and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or
+  /// y. `ready` is called with the gradients of the last layer, then of the one before it, and so
+  /// on, each once it is final: with one thread while the layers before it are yet to come.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_output_gradient(false, dy.rows);
     backward_floats(dy, dx, ready);
@@ -145,8 +145,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   /// Without AVX-512, oneDNN multiplies 6 rows at once, of blocks that it may halve, and adds the
   /// products of a last 1, 2 or 3 in another order than those of other rows.
   static constexpr std::int64_t kBlock = 12;
-  /// The last rows of a chunk that run as a block of their own, filled up with zeros, so that a
-  /// sample's output does not depend on the batch that it is in.
+  /// Returns the last rows of a chunk that run as a block of their own, filled up with zeros, so
+  /// that a sample's output does not depend on the batch that it is in.
   std::int64_t tail_of(std::int64_t rows) const {
     return avx512() || options_.precision != DensePrecision::float32 ? 0 : rows % kBlock;
   }
@@ -275,7 +275,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return nullptr;
   }
 
-  /// A new entry; one that was not used last makes room for it.
+  /// Returns a new entry; one that was not used last makes room for it.
   static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows,
                          bool input_gradient) {
     constexpr std::size_t kEntries = 24;  // a batch needs four at most, a FrozenModel 22
@@ -341,7 +341,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
       buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
   }
 
-  /// Forward weights stand first layer first, backward ones last layer first (the first layer's may
+  /// Forward weights are first layer first, backward ones last layer first (the first layer's may
   /// be missing). `done`: how many of them hold weights that are kept.
   void pack(std::vector<detail::PackedMatrix>& packed, int& done) {
     const bool forward = &packed == &forward_weights_;
@@ -361,7 +361,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
            static_cast<std::size_t>(row * size(layer)) * element_bytes();
   }
 
-  /// The first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
+  /// Returns the first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
   const void* input(Worker& worker, std::int64_t begin, std::int64_t rows) const {
     if (!copies_input()) return x_.row(begin);
     const auto copy = [&](auto* out) {
@@ -376,7 +376,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     return worker.input.data();
   }
 
-  /// Where a product's result goes on its way to rows of `to`: there at once if they are dense.
+  /// Returns where a product's result goes on its way to rows of `to`: there at once if they are
+  /// dense.
   static void* result(Worker& worker, MatrixView<float> to, std::int64_t begin) {
     return to.contiguous() ? static_cast<void*>(to.row(begin)) : worker.output.data();
   }
@@ -395,7 +396,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
     if (tail > 0) forward_block(worker, begin + rows - tail, tail);
   }
 
-  /// At most kBlock rows, by way of buffers that hold as many.
+  /// Runs at most kBlock rows, by way of buffers that hold as many.
   void forward_block(Worker& worker, std::int64_t begin, std::int64_t rows) {
     const Kernels& kernels = *find(worker.forward, kBlock, false);
     float* in = reinterpret_cast<float*>(worker.block[0].data());

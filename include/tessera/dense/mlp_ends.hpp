@@ -23,8 +23,8 @@ class MlpEnds {
       std::is_same_v<std::remove_const_t<A>, BFloat16> || std::is_same_v<B, BFloat16>;
 
  public:
-  /// The same where x, y or both have 16 bits: x is widened, each element of y rounded once. Throws
-  /// InvalidArgument unless the precision is bfloat16.
+  /// Computes the same if x, y or both have 16 bits: x is widened, each element of y rounded once.
+  /// Throws InvalidArgument unless the precision is bfloat16.
   template <class X, class Y>
     requires narrow<X, Y>
   void forward(MatrixView<X> x, MatrixView<Y> y) {
@@ -41,7 +41,7 @@ class MlpEnds {
     narrow_y_ = std::is_same_v<Y, BFloat16>;
   }
 
-  /// The same where y has 16 bits: so has dy. Throws InvalidArgument where it has not. dx may have
+  /// Computes the same if y has 16 bits: so has dy, or it throws InvalidArgument. dx may have
   /// 16 bits, whatever x has.
   template <class Dy, class Dx = float, class Ready = decltype(nullptr)>
     requires narrow<Dy, Dx>

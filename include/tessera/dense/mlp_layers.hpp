@@ -109,8 +109,8 @@ class MlpLayers {
     return static_cast<std::size_t>(offset(layer) + size(layer) * size(layer + 1));
   }
 
-  /// First values into host memory: weights Glorot normal, biases normal of variance 1/out, from
-  /// (seed, layer number, index).
+  /// Writes first values into host memory: weights Glorot normal, biases normal of variance 1/out,
+  /// from (seed, layer number, index).
   void first_values(std::span<float> values, std::uint64_t seed, int first_layer) const {
     for (int l = 0; l < layers(); ++l) {
       const auto in = static_cast<float>(size(l)), out = static_cast<float>(size(l + 1));
@@ -169,7 +169,7 @@ struct MlpOptions {
   bool bias = true;
   DensePrecision precision = DensePrecision::float32;
   /// Products of floats may round them to 10 bits of mantissa, for the tensor cores. A backend
-  /// without such products multiplies the floats as they are.
+  /// without such products multiplies the floats unrounded.
   bool tf32 = false;
   /// On Cuda: gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of
   /// kernels of this library. Not every version has them for every shape: where it has none, the

@@ -107,8 +107,8 @@ class DenseOptimizer {
   explicit DenseOptimizer(O optimizer = {}, float weight_decay = 0)
       : DenseOptimizer(Backend(), optimizer, weight_decay) {}
 
-  /// What a checkpoint must hold beside the parameters, in the backend's memory. The spans stay
-  /// valid as long as the optimizer does.
+  /// Returns what a checkpoint must hold beside the parameters, in the backend's memory. The spans
+  /// stay valid as long as the optimizer does.
   std::vector<DenseState> states(const DenseParameters<Backend>& parameters) {
     make_states(parameters.size());
     std::vector<DenseState> states;
@@ -127,7 +127,7 @@ class DenseOptimizer {
     step_ = told_ = counter_.all();
     return step_;
   }
-  /// Of later steps, of a graph's replays too.
+  /// Sets the rate of later steps, of a graph's replays too.
   void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
 
   /// A step that is captured takes this learning rate in every replay.
@@ -135,8 +135,8 @@ class DenseOptimizer {
     set_learning_rate(learning_rate);
     step(parameters);
   }
-  /// With the learning rate that was set last: one that is captured takes what is set before a
-  /// replay.
+  /// Steps with the learning rate that was set last: one that is captured takes what is set before
+  /// a replay.
   void step(DenseParameters<Backend>& parameters) {
     make_states(parameters.size());
     tell_steps();

@@ -55,8 +55,8 @@ class DenseParameters {
     accumulated_ = true;
     op::run<op::AddValues>(backend_, {sum.data(), gradients_.data(), size()});
   }
-  /// What was set aside, and nothing else, becomes the gradients. Throws InvalidArgument where
-  /// nothing was.
+  /// Makes what was set aside, and nothing else, the gradients. Throws InvalidArgument if nothing
+  /// was.
   void take_accumulated() {
     require(accumulated_ || size() == 0,
             "take_accumulated: no gradients are accumulated; call accumulate after each backward");

@@ -95,14 +95,14 @@ struct LinearPlace {
   std::int64_t bias_at() const { return weight + out * in; }
 };
 
-/// What products read of linear maps' parameters: these as they are, or copies, in 16 bits or in
+/// What products read of linear maps' parameters: these themselves, or copies, in 16 bits or in
 /// rows that begin aligned.
 class WeightCopies {
  public:
   WeightCopies(const Cuda& backend, std::vector<LinearPlace> maps)
       : backend_(backend), maps_(std::move(maps)) {}
 
-  /// The bound parameters do not change from here on, until this is called again.
+  /// Says that the bound parameters do not change from here on, until this is called again.
   void keep(bool keep) {
     constant_ = keep;
     copied_ = false;

@@ -65,7 +65,7 @@ void check_concat(std::span<const Part> parts, const Whole& whole) {
 ///     Concat::forward(backend, std::tuple(bottom_output, pooled.values), x);
 ///     Concat::backward(backend, dx, std::tuple(d_bottom, d_pooled));
 struct Concat {
-  /// y [batch, sum of the parts' columns] from the parts, left to right.
+  /// Computes y [batch, sum of the parts' columns] from the parts, left to right.
   template <class T, class Backend>
   static void forward(const Backend& backend, std::span<const MatrixView<const T>> parts,
                       MatrixView<T> y) {
@@ -77,7 +77,7 @@ struct Concat {
     }
   }
 
-  /// The parts' gradients (overwritten) from dy.
+  /// Computes the parts' gradients (overwritten) from dy.
   template <class T, class Backend>
   static void backward(const Backend& backend, MatrixView<const T> dy,
                        std::span<const MatrixView<T>> parts) {
@@ -89,8 +89,8 @@ struct Concat {
     }
   }
 
-  /// The same from views of float, BFloat16 or Half, each of its own; each element is widened, or
-  /// rounded to nearest even, where its part's type is not y's.
+  /// Computes the same from views of float, BFloat16 or Half, each of its own; each element is
+  /// widened, or rounded to nearest even, where its part's type is not y's.
   template <class T, class Backend, class... Parts>
   static void forward(const Backend& backend, const std::tuple<MatrixView<Parts>...>& parts,
                       MatrixView<T> y) {
@@ -104,7 +104,7 @@ struct Concat {
     std::apply([&](const auto&... part) { (put(part), ...); }, parts);
   }
 
-  /// The parts' gradients (overwritten) from dy, likewise.
+  /// Computes the parts' gradients (overwritten) from dy, likewise.
   template <class T, class Backend, class... Parts>
   static void backward(const Backend& backend, MatrixView<T> dy,
                        const std::tuple<MatrixView<Parts>...>& parts) {

@@ -68,7 +68,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     return first_layer;
   }
 
-  /// As Mlp's.
+  /// Says that the bound parameters do not change until this is called again, as Mlp's.
   void keep_weights(bool keep = true) { copies_.keep(keep); }
 
  private:

@@ -76,7 +76,7 @@ class CrossInteraction : public detail::CrossLayers,
     return first_layer;
   }
 
-  /// As Mlp's: the bound parameters do not change until this is called again.
+  /// Says, as Mlp's, that the bound parameters do not change until this is called again.
   void keep_weights(bool keep = true) {
     for (int l = 0; l < layers(); ++l) {
       if (low_rank()) v(l).keep_weights(keep);

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(dense_threads, 3)
       if (const std::int64_t row = first + r * cross_warps; row < next.rows) f(r, row);
   };
   if (column + 4 <= next.columns && all_rows_aligned(x0, scale, before, next)) {
-    // as they lie in memory: all are on their way before the first is widened
+    // as stored in memory: all are on their way before the first is widened
     RawPack<X, 4> x[flight];
     RawPack<T, 4> s[flight], b[flight];
     each_row([&](int r, std::int64_t row) {

@@ -18,7 +18,7 @@ struct CrossOptions {
   int layers = 3;
   std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
   bool tf32 = false;      ///< as MlpOptions'
-  /// Of products. On Cuda in bfloat16 what lies between them has 16 bits, too: x, each layer's
+  /// Of products. On Cuda in bfloat16 what is between them has 16 bits, too: x, each layer's
   /// U V x + b, output and their gradients; elements are worked out, and dx summed, in float.
   DensePrecision precision = DensePrecision::float32;
   int candidates = 1;  ///< as MlpOptions'
@@ -66,7 +66,7 @@ class CrossLayers {
             rank_);
   }
 
-  /// What U_l takes.
+  /// Returns what U_l takes.
   std::int64_t inner() const { return low_rank() ? rank_ : width_; }
   std::int64_t v_size() const { return rank_ * width_; }
   std::int64_t u_size() const { return width_ * inner(); }
@@ -105,12 +105,12 @@ class CrossLayers {
 template <class Layers>
 class CrossEnds {
  public:
-  /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
-  /// which must stay as it is until backward. y may not overlap x.
+  /// Computes y [batch, width] from x [batch, width]; both may be columns of wider matrices.
+  /// Remembers x, which must not change until backward. y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) { derived().forward_any(x, y); }
-  /// The same where x, y or both are stored in 16 bits (BFloat16, Half). Everything between them is
-  /// in CrossOptions::precision, and each element of y is rounded once, to nearest even. On Host
-  /// that is the float y of the widened x, rounded; on Cuda products may be summed in another
+  /// Computes the same if x, y or both are stored in 16 bits (BFloat16, Half). Everything between
+  /// them is in CrossOptions::precision, and each element of y is rounded once, to nearest even. On
+  /// Host that is the float y of the widened x, rounded; on Cuda products may be summed in another
   /// order, so that an element may be one step of 16 bits apart.
   template <class X, class Y>
     requires narrow_ends<X, Y>
@@ -119,13 +119,13 @@ class CrossEnds {
       derived().forward_any(MatrixView<const std::remove_const_t<X>>(x), y);
   }
 
-  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
-  /// overlap dy or x.
+  /// Computes, after forward, from dy the gradients of all parameters and dx (both overwritten). dx
+  /// may not overlap dy or x.
   void backward(MatrixView<const float> dy, MatrixView<float> dx) {
     derived().backward_any(dy, dx);
   }
-  /// The same where dy, dx or both are stored in 16 bits: dx as x is (else throws InvalidArgument),
-  /// dy in any type. dx is summed in float and each element rounded once.
+  /// Computes the same if dy, dx or both are stored in 16 bits: dx as x is (else throws
+  /// InvalidArgument), dy in any type. dx is summed in float and each element rounded once.
   template <class Dy, class Dx>
     requires narrow_ends<Dy, Dx>
   void backward(MatrixView<Dy> dy, MatrixView<Dx> dx) {

@@ -79,7 +79,7 @@ class HostDot {
 
   static constexpr std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
 
-  /// The sample's vectors as floats, kStride apart.
+  /// Returns the sample's vectors as floats, kStride apart.
   static const float* unpack(const T* x, float* local) {
     if constexpr (kInPlace) {
       return x;
@@ -92,7 +92,7 @@ class HostDot {
     }
   }
 
-  /// The same where no register lies across two cache lines: forward loads each many times, which
+  /// The same where no register crosses two cache lines: forward loads each many times, which
   /// took half as long again.
   static const float* aligned(const float* vectors, float* local) {
     if (reinterpret_cast<std::uintptr_t>(vectors) % sizeof(Lanes) == 0) return vectors;
@@ -380,7 +380,8 @@ class DotInteraction {
     return (Width + std::int64_t{Vectors} * (Vectors - 1) / 2 + PadTo - 1) / PadTo * PadTo;
   }
 
-  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
+  /// Computes z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider
+  /// matrices.
   template <class Backend>
   static void forward(const Backend& backend, MatrixView<const T> x, MatrixView<T> z) {
     check("input", x.rows, x.columns, x.rows, input_columns());
@@ -388,8 +389,8 @@ class DotInteraction {
     op::run<op::DotForward<Vectors, Width, PadTo, T, Tf32>>(backend, {x, z});
   }
 
-  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not
-  /// overlap x or dz.
+  /// Computes dx (overwritten) from dz, including what passes straight through to vector 0. dx may
+  /// not overlap x or dz.
   template <class Backend>
   static void backward(const Backend& backend, MatrixView<const T> x, MatrixView<const T> dz,
                        MatrixView<T> dx) {

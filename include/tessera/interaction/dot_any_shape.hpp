@@ -40,7 +40,8 @@ class AnyDotInteraction {
   /// Columns of z: what the top MLP takes.
   std::int64_t columns() const { return (width_ + pairs() + pad_to_ - 1) / pad_to_ * pad_to_; }
 
-  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
+  /// Computes z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider
+  /// matrices.
   void forward(MatrixView<const float> x, MatrixView<float> z) {
     check("input", x, x.rows, input_columns());
     check("output", z, x.rows, columns());
@@ -60,7 +61,7 @@ class AnyDotInteraction {
     });
   }
 
-  /// dx (overwritten) from dz. dx may not overlap x or dz.
+  /// Computes dx (overwritten) from dz. dx may not overlap x or dz.
   void backward(MatrixView<const float> x, MatrixView<const float> dz, MatrixView<float> dx) {
     check("input", x, x.rows, input_columns());
     check("output gradient", dz, x.rows, columns());
@@ -97,7 +98,7 @@ class AnyDotInteraction {
     for (int t = 0; t < threads_; ++t) f(count * t / threads_, count * (t + 1) / threads_, t);
   }
 
-  /// A sample's vectors `stride_` apart, with zeros behind each.
+  /// Returns a sample's vectors `stride_` apart, with zeros behind each.
   const float* aligned(const float* x, int thread) {
     if (stride_ == width_) return x;
     float* const copy = copies_.data() + thread * vectors_ * stride_;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void dot_block(T* tile, T* z, int row, int column, in
                                {b[step], b[step + 1]});
       }
   }
-  __syncwarp();  // the vectors may lie where z goes
+  __syncwarp();  // the vectors may be where z goes
   for (int m = 0; m < 2; ++m)
     for (int half = 0; half < 2; ++half)
       for (int j = 0; j < 4; ++j) {

@@ -40,7 +40,7 @@ __device__ __forceinline__ bool by_sixteen(const MatrixView<T>& x) {
 /// `Multiple` to a row, zeros behind the row's end. Of 4, 8, ...: rows have their chunks in
 /// different orders, so that accesses are free of bank conflicts which take 4 neighbouring chunks
 /// of rows 2i and 2i+1, or 2 neighbouring chunks of 4 rows, or a chunk of 8; with `Shift`, rows
-/// 2^Shift apart. Row 0 lies as it is.
+/// 2^Shift apart. Row 0 keeps its order.
 template <class T, int Rows, int Width, int Multiple, int Shift = 0>
 struct DotTile {
   static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));

@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 stands for x^0.
+/// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 is that of x^0.
 inline constexpr std::uint32_t kCrcPolynomial = 0xedb88320u;
 
 /// of[k][b]: what byte b followed by k zero bytes adds.
@@ -33,7 +33,7 @@ constexpr CrcTables make_crc_tables() {
 }
 inline constexpr auto kCrcTables = make_crc_tables();
 
-/// The product of two polynomials modulo that of the CRC.
+/// Returns the product of two polynomials modulo that of the CRC.
 constexpr std::uint32_t crc_multiply(std::uint32_t a, std::uint32_t b) {
   std::uint32_t product = 0;
   for (; a != 0; a <<= 1) {
@@ -71,7 +71,7 @@ inline std::uint32_t crc_feed(std::uint32_t state, std::span<const std::byte> by
   return state;
 }
 
-/// The CRC of a message from the linear sum over its bytes (from state 0) and its length.
+/// Returns the CRC of a message from the linear sum over its bytes (from state 0) and its length.
 constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) {
   return ~(sum ^ crc_multiply(~0u, crc_zeros(bytes)));
 }

@@ -48,7 +48,7 @@ class FileClone {
   FileClone& operator=(const FileClone&) = delete;
   ~FileClone() { ::munmap(memory_, bytes_); }
 
-  /// Where the byte is that has this place in the file's view.
+  /// Returns where the byte is that has this place in the file's view.
   const std::byte* at(const std::byte* in_view) const { return memory_ + (in_view - view_); }
 
  private:
@@ -57,7 +57,7 @@ class FileClone {
   std::size_t bytes_;
 };
 
-/// Makes a file of another's blocks, which stay as they are here when they are changed there. Not
+/// Makes a file of another's blocks, which do not change here when they are changed there. Not
 /// 0: the file system cannot do that. Tests put another way in its place.
 inline int (*share_blocks)(int to, int from) = [](int to, int from) {
   return ::ioctl(to, FICLONE, from);
@@ -99,11 +99,11 @@ class DirectFile {
   const std::string& name() const { return name_; }
   std::size_t bytes() const { return bytes_; }
   int descriptor() const { return descriptor_; }
-  /// Whether transfers pass by the page cache.
+  /// Returns whether transfers pass by the page cache.
   bool direct() const { return direct_; }
 
-  /// The file as memory, by way of the page cache, until it is closed. Throws DataError where the
-  /// process may have no address space of that size.
+  /// Returns the file as memory, by way of the page cache, until it is closed. Throws DataError
+  /// where the process may have no address space of that size.
   std::byte* view() {
     if (view_ == nullptr) {
       void* const memory =
@@ -114,7 +114,7 @@ class DirectFile {
     }
     return view_;
   }
-  /// What was written to the view is in the file, for transfers to read.
+  /// Puts what was written to the view into the file, for transfers to read.
   void write_view() {
     if (view_ == nullptr) return;
     require<DataError>(::msync(view_, bytes_, MS_SYNC) == 0, "cannot write '{}': {}", name_,
@@ -124,9 +124,9 @@ class DirectFile {
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
   }
 
-  /// The file as it is now, while nobody writes it: no bytes are copied, later writes do not change
-  /// it, and it needs room on the disk only for what they do change. Null where the file system
-  /// cannot do that (XFS and Btrfs can).
+  /// Returns the file's bytes while it is not written: no bytes are copied, later writes do not
+  /// change it, and it needs room on the disk only for what they do change. Null where the file
+  /// system cannot do that (XFS and Btrfs can).
   std::shared_ptr<const FileClone> clone() {
     const std::string folder = name_.substr(0, name_.rfind('/') + 1);
     // has no name, and so is gone with its last use, whatever ends the process

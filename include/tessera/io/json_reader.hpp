@@ -26,12 +26,12 @@ class JsonReader {
   JsonReader(std::string_view text, std::string_view file, std::uint64_t base = 0)
       : text_(text), file_(file), base_(base) {}
 
-  /// Where the next text that is not blank begins.
+  /// Returns where the next text that is not blank begins.
   std::size_t next_position() {
     skip_space();
     return at_;
   }
-  /// What messages name beside the file, as "tensor 'x'"; empty: nothing.
+  /// Sets what messages name beside the file, as "tensor 'x'"; empty: nothing.
   void set_context(std::string context) { context_ = std::move(context); }
 
   /// Calls member(key, position of the key) with the reader placed at the member's value.
@@ -53,7 +53,7 @@ class JsonReader {
     list(']', "a comma or a closing bracket is expected here", [&] { element(at_); });
   }
 
-  /// A whole number, not negative.
+  /// Returns a whole number, not negative.
   std::uint64_t number() {
     skip_space();
     const std::size_t begin = at_;
@@ -69,7 +69,8 @@ class JsonReader {
     return value;
   }
 
-  /// A number with a sign, a fraction or an exponent; 0 for one that is too small for a double.
+  /// Returns a number with a sign, a fraction or an exponent; 0 for one that is too small for a
+  /// double.
   double real() {
     skip_space();
     const std::size_t begin = at_;
@@ -89,7 +90,7 @@ class JsonReader {
     return false;
   }
 
-  /// Whether the next value is null, which is then read.
+  /// Returns whether the next value is null, which is then read.
   bool null() { return take("null"); }
   /// NaN, Infinity or -Infinity, which are no JSON, but are what Python's json writes; nothing is
   /// read if the next value is none of them.
@@ -99,7 +100,7 @@ class JsonReader {
     if (take("-Infinity")) return -std::numeric_limits<double>::infinity();
     return std::nullopt;
   }
-  /// The first character of the next value: '"' of a string, '[' of an array, ...
+  /// Returns the first character of the next value: '"' of a string, '[' of an array, ...
   char next() {
     skip_space();
     return peek();
@@ -159,8 +160,8 @@ class JsonReader {
     std::vector<char> unescaped;
     return std::string(string(unescaped));
   }
-  /// A string as a view of the text, if it has no escapes; else it is appended to `unescaped`, which
-  /// grows up to the size of the text, and is viewed there.
+  /// Returns a string as a view of the text, if it has no escapes; else it is appended to
+  /// `unescaped`, which grows up to the size of the text, and is viewed there.
   std::string_view string(std::vector<char>& unescaped) {
     expect('"', "a string is expected here");
     std::size_t begin = at_;
@@ -181,7 +182,7 @@ class JsonReader {
     }
   }
 
-  /// Nothing but blanks may follow.
+  /// Throws unless only blanks follow.
   void end() {
     skip_space();
     check(at_ == text_.size(), at_, "text follows the last brace");

@@ -17,7 +17,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// What stands before the values of a .npy file (NumPy Enhancement Proposal 1): element type,
+/// What is before the values of a .npy file (NumPy Enhancement Proposal 1): element type,
 /// shape, where the values begin.
 struct NpyHeader {
   TensorType type = TensorType::f32;
@@ -25,7 +25,7 @@ struct NpyHeader {
   std::uint64_t data_offset = 0;
 };
 
-/// NumPy has no bfloat16: two bytes of anything stand for it.
+/// NumPy has no bfloat16: two bytes of anything take its place.
 inline constexpr std::pair<TensorType, std::string_view> kNpyTypes[] = {
     {TensorType::f32, "<f4"}, {TensorType::f16, "<f2"},    {TensorType::bf16, "|V2"},
     {TensorType::f64, "<f8"}, {TensorType::i64, "<i8"},    {TensorType::i32, "<i4"},
@@ -165,7 +165,7 @@ inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_
   return header;
 }
 
-/// The first bytes of a .npy file, a multiple of 64.
+/// Returns the first bytes of a .npy file, a multiple of 64.
 inline std::string format_npy_header(TensorType type, std::span<const std::int64_t> shape) {
   std::string_view descr;
   for (const auto& [known, text] : kNpyTypes)

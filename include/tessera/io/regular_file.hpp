@@ -71,8 +71,8 @@ class RegularFile {
     return static_cast<std::size_t>(count);
   }
 
-  /// The whole content, of at most `most` bytes. Throws DataError for a file that is larger, or
-  /// becomes shorter meanwhile.
+  /// Returns the whole content, of at most `most` bytes. Throws DataError for a file that is
+  /// larger, or becomes shorter meanwhile.
   std::string text(std::size_t most = std::size_t{256} << 20) const {
     require<DataError>(size_ <= most, "file '{}' has {} bytes; {} are the most", name_, size_,
                        most);

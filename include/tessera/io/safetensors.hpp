@@ -36,19 +36,19 @@ class SafetensorsReader {
     open();
   }
 
-  /// Reads from memory that the caller keeps alive; `name` stands for the file in messages.
+  /// Reads from memory that the caller keeps alive; `name` is the file's in messages.
   SafetensorsReader(std::span<const std::byte> bytes, std::string name)
       : name_(std::move(name)), bytes_(bytes) {
     open();
   }
 
   const std::string& name() const { return name_; }
-  /// The texts of `__metadata__`, unparsed.
+  /// Returns the texts of `__metadata__`, unparsed.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  /// All tensors, in the order of their data.
+  /// Returns all tensors, in the order of their data.
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
 
-  /// Bytes of the file before the tensors' data.
+  /// Returns bytes of the file before the tensors' data.
   std::uint64_t data_offset() const { return header_.data_offset; }
 
   bool contains(std::string_view tensor) const { return index_.find(tensor) != index_.end(); }
@@ -60,15 +60,15 @@ class SafetensorsReader {
     return header_.tensors[found->second];
   }
 
-  /// The tensor's bytes, little-endian, row-major, not necessarily aligned. Valid as long as the
-  /// reader (and the caller's memory).
+  /// Returns the tensor's bytes, little-endian, row-major, not necessarily aligned. Valid as long
+  /// as the reader (and the caller's memory).
   std::span<const std::byte> bytes(std::string_view tensor) const {
     const TensorInfo& t = info(tensor);
     return data_.subspan(t.begin, t.end - t.begin);
   }
 
-  /// A copy of the tensor's elements, row-major. `T` must be the stored type: nothing is converted.
-  /// Throws DataError on another type, or on a BOOL that is neither 0 nor 1.
+  /// Returns a copy of the tensor's elements, row-major. `T` must be the stored type: nothing is
+  /// converted. Throws DataError on another type, or on a BOOL that is neither 0 nor 1.
   template <class T>
   std::vector<T> read(std::string_view tensor) const {
     const TensorInfo& t = info(tensor);
@@ -114,7 +114,7 @@ class SafetensorsReader {
 /// element types come first, so that every tensor is aligned.
 class SafetensorsWriter {
  public:
-  /// A text for `__metadata__`; a later one of the same key replaces it.
+  /// Sets a text of `__metadata__`; a later one of the same key replaces it.
   void set_metadata(std::string key, std::string text) {
     metadata_[std::move(key)] = std::move(text);
   }

@@ -153,8 +153,8 @@ inline void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes,
                      file, header.data_offset + at, data_bytes - at);
 }
 
-/// How many bytes a header has, with the 8 of its length, which `begin` starts with. `file_bytes`: of
-/// the whole file.
+/// Returns how many bytes a header has, with the 8 of its length, which `begin` starts with.
+/// `file_bytes`: of the whole file.
 inline std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin,
                                               std::string_view file, std::uint64_t file_bytes) {
   static_assert(std::endian::native == std::endian::little,
@@ -188,8 +188,8 @@ inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beg
   return header;
 }
 
-/// The first bytes of a file: length and JSON text, padded with blanks so that the data begins on a
-/// multiple of 64.
+/// Returns the first bytes of a file: length and JSON text, padded with blanks so that the data
+/// begins on a multiple of 64.
 inline std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
                                              std::span<const TensorInfo> tensors) {
   std::string text = "{";

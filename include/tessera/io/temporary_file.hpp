@@ -72,7 +72,7 @@ class TemporaryFile {
     }
   }
 
-  /// All bytes in memory, as they are touched. Nothing may be added after it.
+  /// Returns all bytes in memory, as they are touched. Nothing may be added after it.
   std::span<const std::byte> map() {
     if (mapped_ == nullptr && size_ > 0) {
       void* const data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);

@@ -34,18 +34,18 @@ inline constexpr std::array<TensorTypeFacts, 8> kTensorTypes = {{{"F32", 4},
 
 }  // namespace detail
 
-/// The name that safetensors gives to a type: "F32", "BF16", ...
+/// Returns the name that safetensors gives to a type: "F32", "BF16", ...
 constexpr std::string_view tensor_type_name(TensorType type) {
   return detail::kTensorTypes[static_cast<std::size_t>(type)].name;
 }
 namespace detail {
 
-/// Bytes per element.
+/// Returns bytes per element.
 constexpr std::uint64_t tensor_type_size(TensorType type) {
   return detail::kTensorTypes[static_cast<std::size_t>(type)].size;
 }
 
-/// The type of a name; nothing if there is none.
+/// Returns the type of a name; nothing if there is none.
 inline std::optional<TensorType> find_tensor_type(std::string_view name) {
   const auto known = std::find_if(detail::kTensorTypes.begin(), detail::kTensorTypes.end(),
                                   [&](const detail::TensorTypeFacts& t) { return t.name == name; });
@@ -60,8 +60,8 @@ static_assert(tensor_type_name(TensorType::boolean) == "BOOL" &&
 
 namespace detail {
 
-/// The safetensors type of a C++ element type: float F32, Half F16, BFloat16 BF16, double F64,
-/// int64 I64, int32 I32, uint8 U8, bool BOOL.
+/// Returns the safetensors type of a C++ element type: float F32, Half F16, BFloat16 BF16, double
+/// F64, int64 I64, int32 I32, uint8 U8, bool BOOL.
 template <class T>
 constexpr TensorType tensor_type_of() {
   if constexpr (std::is_same_v<T, float>) {

@@ -23,8 +23,8 @@ enum class NumberText : std::uint8_t { number, no_number, too_large };
 
 namespace detail {
 
-/// Whether a well-formed number that a floating-point type cannot hold is too small for it, not too
-/// large.
+/// Returns whether a well-formed number that a floating-point type cannot hold is too small for it,
+/// not too large.
 inline bool is_below_range(std::string_view text) {
   const std::size_t e = std::min(text.find_first_of("eE"), text.size());
   const std::string_view digits = text.substr(0, e);
@@ -38,8 +38,8 @@ inline bool is_below_range(std::string_view text) {
   return exponent < first - point;
 }
 
-/// How many bytes the character takes at the beginning of a text; 0: what stands there is not
-/// UTF-8.
+/// Returns how many bytes the character takes at the beginning of a text; 0: the bytes there are
+/// not UTF-8.
 constexpr std::size_t utf8_bytes(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;
@@ -56,7 +56,7 @@ constexpr std::size_t utf8_bytes(std::string_view text) {
   return bytes;
 }
 
-/// Where a text stops being UTF-8; its size: nowhere.
+/// Returns where a text stops being UTF-8; its size: nowhere.
 constexpr std::size_t utf8_end(std::string_view text) {
   std::size_t at = 0;
   while (const std::size_t bytes = utf8_bytes(text.substr(at))) at += bytes;
@@ -96,7 +96,7 @@ inline void check_name(std::string_view what, std::string_view name) {
 }  // namespace detail
 
 /// Reads the whole text as a number, with spaces around it or a plus before it. What is smaller
-/// than the smallest float or double is 0. Unless it returns `number`, `value` stays as it is.
+/// than the smallest float or double is 0. Unless it returns `number`, `value` does not change.
 template <class T>
 NumberText parse_number(std::string_view text, T& value) {
   while (text.starts_with(' ')) text.remove_prefix(1);

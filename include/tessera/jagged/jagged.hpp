@@ -69,7 +69,7 @@ inline void check_matrix(const char* function, const char* what, std::int64_t ro
           function, what, rows, columns, need_rows, need_columns);
 }
 
-/// Two parts, sequence by sequence, and the matrix that holds both.
+/// Checks two parts, sequence by sequence, and the matrix that holds both.
 template <class Backend, class T>
 void check_parts(const Backend& backend, const char* function, const char* what,
                  const JaggedView<T>& first, const JaggedView<T>& second,
@@ -87,8 +87,8 @@ void check_parts(const Backend& backend, const char* function, const char* what,
 
 }  // namespace detail
 
-/// padded [sequences * max_length, columns] = each sequence's rows, then zeros; of a longer one the
-/// first or the last max_length rows. padded_dense_to_jagged is the way back.
+/// Writes padded [sequences * max_length, columns] = each sequence's rows, then zeros; of a longer
+/// one the first or the last max_length rows. padded_dense_to_jagged is the way back.
 template <class Backend>
 void jagged_to_padded_dense(const Backend& backend, JaggedView<const float> jagged,
                             std::int64_t max_length, MatrixView<float> padded,
@@ -104,8 +104,8 @@ void jagged_to_padded_dense(const Backend& backend, JaggedView<const float> jagg
       backend, {jagged.shape(), {max_length, keep == Keep::last}, jagged.values, padded});
 }
 
-/// The rows of each sequence out of padded [sequences * max_length, columns]; 0 for rows that are
-/// not in it. The gradient of jagged_to_padded_dense.
+/// Copies the rows of each sequence out of padded [sequences * max_length, columns]; 0 for rows
+/// that are not in it. The gradient of jagged_to_padded_dense.
 template <class Backend>
 void padded_dense_to_jagged(const Backend& backend, MatrixView<const float> padded,
                             std::int64_t max_length, JaggedView<float> jagged,
@@ -119,7 +119,8 @@ void padded_dense_to_jagged(const Backend& backend, MatrixView<const float> padd
       backend, {jagged.shape(), {max_length, keep == Keep::last}, padded, jagged.values});
 }
 
-/// Sequence s of `joined` = that of `first`, then that of `second`. split_jagged is the way back.
+/// Writes sequence s of `joined` = that of `first`, then that of `second`. split_jagged is the way
+/// back.
 template <class Backend>
 void concat_jagged(const Backend& backend, JaggedView<const float> first,
                    JaggedView<const float> second, MatrixView<float> joined) {
@@ -141,7 +142,7 @@ void split_jagged(const Backend& backend, MatrixView<const float> joined, Jagged
   op::run<Gather>(backend, {second.shape(), {first.offsets.data(), true}, joined, second.values});
 }
 
-/// to[i] = from[rows[i]]; -1: zeros. Where rows differ from each other, scatter_rows of the
+/// Writes to[i] = from[rows[i]]; -1: zeros. Where rows differ from each other, scatter_rows of the
 /// gradient into zeros is the way back.
 template <class Backend>
 void gather_rows(const Backend& backend, MatrixView<const float> from,
@@ -155,7 +156,7 @@ void gather_rows(const Backend& backend, MatrixView<const float> from,
   op::run<op::GatherJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
 }
 
-/// to[rows[i]] = from[i], -1: nowhere. Rows must differ from each other.
+/// Writes to[rows[i]] = from[i], -1: nowhere. Rows must differ from each other.
 template <class Backend>
 void scatter_rows(const Backend& backend, MatrixView<const float> from,
                   std::span<const std::int64_t> rows, MatrixView<float> to) {
@@ -168,7 +169,8 @@ void scatter_rows(const Backend& backend, MatrixView<const float> from,
   op::run<op::ScatterJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
 }
 
-/// to [sequences, columns] = sums of the sequences' rows, in their order; 0 for an empty sequence.
+/// Writes to [sequences, columns] = sums of the sequences' rows, in their order; 0 for an empty
+/// sequence.
 template <class Backend>
 void segment_sum(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_sum", jagged);
@@ -184,7 +186,8 @@ void segment_mean(const Backend& backend, JaggedView<const float> jagged, Matrix
   op::run<op::SegmentSum>(backend, {jagged.shape(), true, jagged.values, to});
 }
 
-/// The gradients of segment_sum and segment_mean: one row per sequence to each of its rows.
+/// Computes the gradients of segment_sum and segment_mean: one row per sequence to each of its
+/// rows.
 template <class Backend>
 void segment_sum_backward(const Backend& backend, MatrixView<const float> gradient,
                           JaggedView<float> to) {
@@ -202,7 +205,7 @@ void segment_mean_backward(const Backend& backend, MatrixView<const float> gradi
   op::run<op::SpreadSegments>(backend, {to.shape(), true, gradient, to.values});
 }
 
-/// Softmax over the rows of each sequence, column by column. `to` may be the input.
+/// Computes softmax over the rows of each sequence, column by column. `to` may be the input.
 template <class Backend>
 void segment_softmax(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_softmax", jagged);
@@ -211,7 +214,7 @@ void segment_softmax(const Backend& backend, JaggedView<const float> jagged, Mat
   op::run<op::SegmentSoftmax>(backend, {jagged.shape(), jagged.values, to});
 }
 
-/// The gradient of segment_softmax, whose result was `p`. `to` may be `gradient`.
+/// Computes the gradient of segment_softmax, whose result was `p`. `to` may be `gradient`.
 template <class Backend>
 void segment_softmax_backward(const Backend& backend, JaggedView<const float> p,
                               MatrixView<const float> gradient, MatrixView<float> to) {
@@ -223,8 +226,8 @@ void segment_softmax_backward(const Backend& backend, JaggedView<const float> p,
   op::run<op::SegmentSoftmaxBackward>(backend, {p.shape(), p.values, gradient, to});
 }
 
-/// to[r] = the position of row r in its sequence, counted from the first row or from the last, at
-/// most `positions` - 1: ids for a table of positions.
+/// Writes to[r] = the position of row r in its sequence, counted from the first row or from the
+/// last, at most `positions` - 1: ids for a table of positions.
 template <class Backend>
 void position_ids(const Backend& backend, std::span<const std::int64_t> offsets,
                   std::int64_t positions, std::span<std::int64_t> to, Keep from = Keep::first) {
@@ -238,7 +241,7 @@ void position_ids(const Backend& backend, std::span<const std::int64_t> offsets,
                             to.data()});
 }
 
-/// to[r] = floor(log(max(1, time of the sequence's last row - times[r])) / divisor), at most
+/// Writes to[r] = floor(log(max(1, time of the sequence's last row - times[r])) / divisor), at most
 /// `buckets` - 1: ids for a table of times, as HSTU has them (Zhai et al. 2024, divisor 0.301).
 template <class Backend>
 void time_bucket_ids(const Backend& backend, std::span<const std::int64_t> offsets,
@@ -258,7 +261,7 @@ void time_bucket_ids(const Backend& backend, std::span<const std::int64_t> offse
                               to.data()});
 }
 
-/// lengths[s] = offsets[s + 1] - offsets[s].
+/// Writes lengths[s] = offsets[s + 1] - offsets[s].
 template <class Backend>
 void offsets_to_lengths(const Backend& backend, std::span<const std::int64_t> offsets,
                         std::span<std::int64_t> lengths) {
@@ -268,7 +271,7 @@ void offsets_to_lengths(const Backend& backend, std::span<const std::int64_t> of
       backend, {{offsets.data(), static_cast<std::int64_t>(lengths.size())}, lengths.data()});
 }
 
-/// offsets[0] = 0, offsets[s + 1] = offsets[s] + lengths[s].
+/// Writes offsets[0] = 0, offsets[s + 1] = offsets[s] + lengths[s].
 template <class Backend>
 void lengths_to_offsets(const Backend& backend, std::span<const std::int64_t> lengths,
                         std::span<std::int64_t> offsets) {

@@ -37,8 +37,8 @@ struct Bytes3 {
   friend bool operator==(const Bytes3&, const Bytes3&) = default;
 };
 
-/// The value of element `i` of what `from` sends to `to`: all different, and exact in every element
-/// type.
+/// Returns the value of element `i` of what `from` sends to `to`: all different, and exact in every
+/// element type.
 template <class T>
 T value(std::uint32_t seed, int from, int to, std::size_t i) {
   const auto mixed =
@@ -55,7 +55,8 @@ T value(std::uint32_t seed, int from, int to, std::size_t i) {
   }
 }
 
-/// A float whose sums depend on the order of addition, of either sign and very different sizes.
+/// Returns a float whose sums depend on the order of addition, of either sign and very different
+/// sizes.
 template <class T>
 T rough(std::uint32_t seed, int rank, std::size_t i) {
   std::minstd_rand random(seed * 7919u + static_cast<std::uint32_t>(rank) * 104729u +
@@ -141,7 +142,7 @@ void all_to_all_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
                   round, c.rank());
     faults.expect(send == sent, "all_to_all, round {}: the send buffer of rank {} has changed",
                   round, c.rank());
-    // The send buffer is free on return: overwriting it must reach nobody.
+    // The send buffer is free on return: overwriting it must reach no rank.
     for (T& element : send) element = value<T>(options.seed + 99, 0, 0, 0);
   }
 }

@@ -36,7 +36,7 @@ std::vector<std::string> dense_layer_laws(const Backend& backend, L& layer,
   using Floats = std::vector<float>;
   using Memory = detail::BackendFloats<Backend>;
   const std::int64_t in = layer.input_size(), out = layer.output_size(), batch = options.batch;
-  // every matrix is a part of a wider one, whose other columns stay as they are
+  // every matrix is a part of a wider one, whose other columns do not change
   constexpr std::int64_t margin = 3;
   constexpr float untouched = -7.0f;
   const auto count = static_cast<std::size_t>(layer.parameter_count());

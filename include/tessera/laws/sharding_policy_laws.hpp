@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 { namespace laws {
 
 namespace detail {
 
-/// Whether `P` copies some rows to every rank.
+/// Returns whether `P` copies some rows to every rank.
 template <class P>
 bool copies_rows(const TableSpec& table, const Topology& topology) {
   for (int i = 0; i < P::count(table, topology); ++i)
@@ -22,7 +22,7 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
   return false;
 }
 
-/// How many parts side by side the policy says that it cuts; 0: it says nothing.
+/// Returns how many parts side by side the policy says that it cuts; 0: it says nothing.
 template <class P>
 constexpr int parts_told() {
   if constexpr (requires { P::column_parts; }) return P::column_parts;
@@ -32,8 +32,9 @@ constexpr int parts_told() {
 
 }  // namespace detail
 
-/// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs
-/// no test framework. `columns`: a number that divides the widths which the policy can cut.
+/// Returns what laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults
+/// counted; needs no test framework. `columns`: a number that divides the widths which the policy
+/// can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
 ///   placeable  every request for a place can be met

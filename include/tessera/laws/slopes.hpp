@@ -14,7 +14,7 @@
 
 namespace tessera { inline namespace v0 { namespace laws { namespace detail {
 
-/// A number in [-1, 1) of a fixed stream.
+/// Returns a number in [-1, 1) of a fixed stream.
 inline float number(std::uint64_t stream, std::size_t i) {
   return static_cast<float>(random_word(11, stream, i) >> 40) * 0x1p-23f - 1.0f;
 }

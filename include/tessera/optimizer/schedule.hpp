@@ -105,8 +105,8 @@ class Schedule {
   /// Stages one after another, then `last` for ever. A stage may be a chain itself.
   static Schedule chain(const std::vector<Stage>& stages, const Schedule& last);
 
-  /// The schedule that a text names, as on command lines: stages with commas between, each but the
-  /// last with its length in steps.
+  /// Returns the schedule that a text names, as on command lines: stages with commas between, each
+  /// but the last with its length in steps.
   ///
   ///     constant | hold:STEPS | warmup:STEPS | poly:STEPS[:POWER[:END]] | cosine:STEPS[:END] | inverse-sqrt:WARMUP | step:EVERY:FACTOR
   ///
@@ -115,7 +115,7 @@ class Schedule {
   /// InvalidArgument naming the stage at fault.
   static Schedule parse(std::string_view text, double rate);
 
-  /// The rate of an update.
+  /// Returns the rate of an update.
   double rate(std::int64_t step) const {
     require(step >= 0, "Schedule: the step is {}", step);
     for (const Piece& piece : pieces_) {
@@ -236,7 +236,8 @@ class ScheduleText {
   ScheduleText(std::string_view whole, std::string_view stage)
       : whole_(whole), stage_(stage), fields_(split_text(stage, ':')) {}
 
-  /// Whether the stage is of this kind. Throws if it is, with another number of numbers than these.
+  /// Returns whether the stage is of this kind. Throws if it is, with another number of numbers
+  /// than these.
   bool is(std::string_view kind, std::size_t least, std::size_t most) const {
     if (fields_.front() != kind) return false;
     if (const std::size_t n = fields_.size() - 1; n < least || n > most)

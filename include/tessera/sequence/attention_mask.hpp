@@ -10,7 +10,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// Which positions of a sequence a position sees, without a matrix of them: itself, and the history
 /// before it, of which the last `window` (0: all). The last `targets` positions are candidates:
-/// each sees itself and the history, and nobody sees it.
+/// each sees itself and the history, and no position sees it.
 struct AttentionMask {
   std::int64_t length = 0;
   std::int64_t targets = 0;

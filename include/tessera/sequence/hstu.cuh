@@ -96,7 +96,8 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
               x.data);
   }
 
-  /// The attention of the last forward: [positions, Heads HiddenDim], before its normalization.
+  /// Returns the attention of the last forward: [positions, Heads HiddenDim], before its
+  /// normalization.
   MatrixView<const float> attention() const { return constant(attention_, hidden_columns); }
 
   /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward

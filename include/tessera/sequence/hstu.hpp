@@ -104,10 +104,11 @@ class AnyHstuLayer : public detail::AnyHstuParameters {
     });
   }
 
-  /// Says that the parameters stay as they are at the next forward: weights are laid out once.
+  /// Says that the parameters have not changed at the next forward: weights are laid out once.
   void keep_weights() { weights_kept_ = true, weights_ready_ = false; }
 
-  /// The attention of the last forward: [positions, Heads HiddenDim], before its normalization.
+  /// Returns the attention of the last forward: [positions, Heads HiddenDim], before its
+  /// normalization.
   MatrixView<const float> attention() const { return {attention_.data(), x_.rows, hidden_columns}; }
 
   /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward

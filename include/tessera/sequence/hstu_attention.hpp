@@ -47,7 +47,7 @@ struct HstuAttention {
   /// Floats of scratch memory that forward needs; backward needs as many again.
   static constexpr std::int64_t scratch() { return query_block * key_block; }
 
-  /// o, rows [first, first + query_block) of the sequence.
+  /// Computes o, rows [first, first + query_block) of the sequence.
   void forward(std::int64_t first, float* o, std::int64_t o_stride, float* scores) const {
     const std::int64_t rows = std::min(query_block, mask.length - first);
     for (std::int64_t r = 0; r < rows; ++r)

@@ -79,8 +79,8 @@ class AnyHstuParameters {
     if (options_.attention_length == 0) options_.attention_length = options.max_length;
   }
 
-  /// First values into host memory: norms 1 and 0, matrices Glorot normal, biases 0; from (seed,
-  /// layer number, index).
+  /// Writes first values into host memory: norms 1 and 0, matrices Glorot normal, biases 0; from
+  /// (seed, layer number, index).
   void first_values(std::span<float> values, std::uint64_t seed, int first_layer) const {
     std::fill(values.begin(), values.end(), 0.0f);
     std::fill_n(values.data(), width_, 1.0f);

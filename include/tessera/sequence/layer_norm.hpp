@@ -7,8 +7,8 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The sum of f(0) .. f(count - 1) in double, eight interleaved sums at a time: an order that
-/// vector instructions can follow.
+/// Returns the sum of f(0) .. f(count - 1) in double, eight interleaved sums at a time: an order
+/// that vector instructions can follow.
 template <class F>
 double sum_of(std::int64_t count, const F& f) {
   constexpr int lanes = 8;

@@ -56,9 +56,9 @@ class SampledSoftmax {
   }
   explicit SampledSoftmax(SampledSoftmaxOptions options = {}) : SampledSoftmax(Host(), options) {}
 
-  /// The loss of these rows, divided by `normalizer`: its share, on one of several ranks. The
-  /// gradients, of the shapes of the vectors, are overwritten. Throws InvalidArgument for shapes
-  /// that do not fit.
+  /// Returns the loss of these rows, divided by `normalizer`: its share, on one of several ranks.
+  /// The gradients, of the shapes of the vectors, are overwritten. Throws InvalidArgument for
+  /// shapes that do not fit.
   template <IdType Id>
   double forward_backward(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
                           MatrixView<float> d_positives, MatrixView<float> d_negatives) {

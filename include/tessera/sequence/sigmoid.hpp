@@ -29,12 +29,12 @@ inline float sigmoid(float x) {
   return x != x ? x : 1.0f / (1.0f + exp_near(-bounded));
 }
 
-/// y = factor x sigmoid(x).
+/// Computes y = factor x sigmoid(x).
 inline void silu(const float* x, float* y, std::int64_t count, float factor = 1.0f) {
   for (std::int64_t i = 0; i < count; ++i) y[i] = factor * (x[i] * sigmoid(x[i]));
 }
 
-/// dx = dy times the derivative of silu at x. dx may be dy.
+/// Computes dx = dy times the derivative of silu at x. dx may be dy.
 inline void silu_backward(const float* x, const float* dy, float* dx, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float s = sigmoid(x[i]);
@@ -42,7 +42,7 @@ inline void silu_backward(const float* x, const float* dy, float* dx, std::int64
   }
 }
 
-/// Both at once: y = x sigmoid(x), g times the derivative, each times its factor.
+/// Computes both at once: y = x sigmoid(x), g times the derivative, each times its factor.
 inline void silu_and_slope(float* x, float* g, std::int64_t count, float x_factor, float g_factor) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float s = sigmoid(x[i]), y = x[i] * s;

@@ -35,7 +35,7 @@ struct BatchingOptions {
 /// faster than many of a few. Requests are scored in the order in which they come.
 class BatchingScorer {
  public:
-  /// What is to be scored, and where the scores go. It and its samples stay where they are until
+  /// What is to be scored, and where the scores go. It and its samples stay in place until
   /// `done` has been called, on a thread of the scorer: without an error, or with what scoring
   /// threw.
   struct Request {
@@ -47,7 +47,7 @@ class BatchingScorer {
   };
 
   /// Throws InvalidArgument for options that are not positive.
-  BatchingScorer(const FrozenModel& model, BatchingOptions options = {})
+  explicit BatchingScorer(const FrozenModel& model, BatchingOptions options = {})
       : model_(model), options_(options) {
     require(options.max_samples >= 1 && options.threads >= 1 && options.max_waiting >= 1 &&
                 options.max_delay.count() >= 0,
@@ -186,7 +186,7 @@ class BatchingScorer {
     done(std::move(error));
   }
 
-  /// The samples of all requests one after another, column by column.
+  /// Joins the samples of all requests one after another, column by column.
   static void join(const Request* requests, EncodedSamples& to) {
     const EncodedSamples& first = *requests->samples;
     to.samples = 0;

@@ -30,7 +30,7 @@
 namespace tessera { inline namespace v0 {
 
 struct FreezeOptions {
-  /// Which tables, by patterns of their names in which '*' stands for any text; empty: all. Dense
+  /// Which tables, by patterns of their names in which '*' matches any text; empty: all. Dense
   /// layers have weights of two extents, too: name the tables where a checkpoint has such.
   std::vector<std::string> tables{};
   RowFormat format = RowFormat::fp32;
@@ -60,7 +60,7 @@ struct TableToFreeze {
   int width() const { return static_cast<int>(stored->columns()); }
 };
 
-/// Stored elements as floats.
+/// Reads stored elements as floats.
 inline void floats_of(TensorType type, std::span<const std::byte> bytes, std::vector<float>& to) {
   const auto convert = [&]<class T>(T) {
     to.resize(bytes.size() / sizeof(T));
@@ -71,8 +71,8 @@ inline void floats_of(TensorType type, std::span<const std::byte> bytes, std::ve
   type == TensorType::bf16 ? convert(BFloat16{}) : convert(Half{});
 }
 
-/// Rows from number `first` on in a format. Throws DataError, naming file, table and row, for an
-/// element that is not finite, or is not in the format.
+/// Writes rows from number `first` on in a format. Throws DataError, naming file, table and row,
+/// for an element that is not finite, or is not in the format.
 inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& table,
                         std::span<const float> rows, std::int64_t first, std::span<std::byte> to) {
   const int width = table.width();
@@ -116,13 +116,13 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
   }
 }
 
-/// What stands for a checkpoint in the files that are made of it.
+/// Returns what names a checkpoint in the files that are made of it.
 inline std::string checkpoint_mark(std::int64_t step, std::uint32_t crc) {
   return fmt::format("{} {}", step, crc);
 }
 
-/// The keys of one table of a vocabulary, as a checkpoint or an increment holds them: tensors
-/// NAME.keys and NAME.rows. `rows`: of the table.
+/// Returns the keys of one table of a vocabulary, as a checkpoint or an increment holds them:
+/// tensors NAME.keys and NAME.rows. `rows`: of the table.
 inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::string_view name,
                                                  std::string_view table, std::int64_t rows) {
   const auto of_keys = reader.read<std::int64_t>(fmt::format("{}.keys", name)),
@@ -142,7 +142,8 @@ inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::
   }
 }
 
-/// The tables that are wanted, with their formats, in the order of the file: wider elements first.
+/// Returns the tables that are wanted, with their formats, in the order of the file: wider elements
+/// first.
 inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reader,
                                                    const FreezeOptions& options) {
   constexpr std::string_view suffix = ".weight";
@@ -257,7 +258,7 @@ class FrozenFileWriter {
   std::vector<std::uint32_t> sums_;
 };
 
-/// Rows of a checkpoint's tensor in the format of the table, some at a time.
+/// Encodes rows of a checkpoint's tensor in the format of the table, some at a time.
 template <class Take>
 void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& take) {
   const std::int64_t stored_bytes = table.stored->row_bytes(), total = table.stored->rows(),

@@ -30,7 +30,7 @@ struct FollowOptions {
 
 namespace detail {
 
-/// Whether tables are what `freeze_checkpoint` would make of a checkpoint.
+/// Returns whether tables are what `freeze_checkpoint` would make of a checkpoint.
 inline bool frozen_from(const FrozenTables& tables, const CheckpointReader& reader,
                         const FreezeOptions& options) {
   if (tables.base() != CheckpointMark{reader.manifest().step, reader.crc()}) return false;
@@ -49,8 +49,8 @@ inline bool frozen_from(const FrozenTables& tables, const CheckpointReader& read
 
 }  // namespace detail
 
-/// The tables of a checkpoint, whole or an increment, in the folder of a training. Freezes the
-/// whole one into `options.files`, unless its file is there, and removes the files of others.
+/// Returns the tables of a checkpoint, whole or an increment, in the folder of a training. Freezes
+/// the whole one into `options.files`, unless its file is there, and removes the files of others.
 /// Throws as freeze_checkpoint and with_increment do, and while another program freezes there.
 inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
                                      const FollowOptions& options) {
@@ -81,19 +81,19 @@ inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
 }
 
 /// Frozen tables that are replaced, as a whole, by newer versions while any number of threads look
-/// up: a FrozenLookup of these reads one version in each batch, takes no lock and waits for nobody.
+/// up: a FrozenLookup of these reads one version in each batch, takes no lock and never waits.
 /// If a new version is rejected, readers keep the current one.
 class FreshTables {
  public:
   explicit FreshTables(FrozenTables first)
       : versions_(std::make_shared<const FrozenTables>(std::move(first))) {}
 
-  /// Rows and keys of an increment in place of those there (see with_increment).
+  /// Puts rows and keys of an increment in place of those there (see with_increment).
   void apply(const std::filesystem::path& checkpoint) {
     const std::lock_guard lock(one_at_a_time_);
     publish(detail::with_increment(*current(), checkpoint));
   }
-  /// Other tables of the same names, rows and widths; their formats may differ. Throws
+  /// Takes other tables of the same names, rows and widths; their formats may differ. Throws
   /// InvalidArgument for others.
   void replace(FrozenTables next) {
     const std::lock_guard lock(one_at_a_time_);
@@ -122,8 +122,8 @@ class FreshTables {
         every);
   }
 
-  /// The newest version, for as long as the caller likes: for what needs one version in several
-  /// lookups.
+  /// Returns the newest version, for as long as the caller likes: for what needs one version in
+  /// several lookups.
   std::shared_ptr<const FrozenTables> current() const { return versions_.current(); }
   const Published<FrozenTables>& versions() const { return versions_; }
 

@@ -60,13 +60,13 @@ class FrozenLookup {
   /// Floats of a sample: the widths of pooled features, side by side in their order.
   std::int64_t columns() const { return columns_; }
 
-  /// Pooled vectors of a batch, `output` [batch, columns()]. Throws BadId and InvalidArgument as
+  /// Pools the vectors of a batch, `output` [batch, columns()]. Throws BadId and InvalidArgument as
   /// EmbeddingCollection::forward does; then `output` is as it was.
   void pool(const KeyedJagged<Id>& batch, MatrixView<float> output) {
     with_version([&](const FrozenTables& tables) { pool_in(tables, batch, output); });
   }
 
-  /// The same for raw keys, in the features whose tables have a vocabulary; unknown ones stand for
+  /// Does the same for raw keys, in the features whose tables have a vocabulary; unknown ones mean
   /// the shared row. In the others they are ids.
   void pool_keys(const KeyedJagged<std::int64_t>& keys, MatrixView<float> output)
     requires std::same_as<Id, std::int64_t>

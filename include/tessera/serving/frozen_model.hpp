@@ -47,7 +47,7 @@ struct FrozenModelOptions {
   RowFormat format = RowFormat::fp32;
   std::vector<std::pair<std::string, RowFormat>> formats{};
   /// Where the frozen tables go, for several processes to map; empty: to a temporary file that
-  /// nobody else sees.
+  /// no other process sees.
   std::filesystem::path tables_file{};
   /// Batches are cut into pieces of powers of two samples, the last one filled up, so that a few
   /// sizes of matrix products serve all. Without it every size gets its own, and scores the bits
@@ -108,22 +108,23 @@ class FrozenModel {
   /// Of the training run, when it saved this.
   std::int64_t step() const { return step_; }
 
-  /// The probability of each sample's label, `scores` [samples].
+  /// Computes the probability of each sample's label, `scores` [samples].
   void score(const EncodedSamples& batch, std::span<float> scores) const {
     logits(batch, scores);
     to_probabilities(scores);
   }
-  /// Of one user with each candidate: `user` is one sample of some columns, `candidates` have the
-  /// others. The user's vectors, and the bottom MLP where all numbers are the user's, are computed
-  /// once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that both
-  /// have, or neither.
+  /// Scores one user with each candidate: `user` is one sample of some columns, `candidates` have
+  /// the others. The user's vectors, and the bottom MLP where all numbers are the user's, are
+  /// computed once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that
+  /// both have, or neither.
   void score(const EncodedSamples& user, const EncodedSamples& candidates,
              std::span<float> scores) const {
     logits(user, candidates, scores);
     to_probabilities(scores);
   }
 
-  /// The same before the sigmoid. Both throw InvalidArgument for a logit that is not finite.
+  /// Computes the same before the sigmoid. Both throw InvalidArgument for a logit that is not
+  /// finite.
   void logits(const EncodedSamples& batch, std::span<float> output) const {
     check(batch, output);
     for (std::size_t f = 0; f < batch.feature_given.size(); ++f)
@@ -198,7 +199,7 @@ class FrozenModel {
   }
 
  private:
-  /// Where a feature's vector, or its wide weight, lies, and its table.
+  /// Where a feature's vector, or its wide weight, is, and its table.
   struct Column {
     const FrozenTables::Table* table;
     Pooling pooling;
@@ -378,7 +379,8 @@ class FrozenModel {
     std::fill(end, numbers.data + numbers.rows * numbers.columns, 0.0f);
   }
 
-  /// The pooled vectors of one feature of samples [first, first + count), and their wide weights.
+  /// Computes the pooled vectors of one feature of samples [first, first + count), and their wide
+  /// weights.
   void pool(const EncodedSamples& batch, std::size_t f, std::int64_t first, std::int64_t count,
             detail::ModelScratch& scratch) const {
     pool(batch, f, columns_[f], first, count, scratch);
@@ -450,9 +452,9 @@ class FrozenModel {
   mutable std::optional<Histories> histories_;
 };
 
-/// The model of a checkpoint, whole, or an increment, whose base lies beside it. `last`: null, or
-/// the model that this one is to replace, which lends its tables' file to increments of its base.
-/// Throws DataError.
+/// Returns the model of a checkpoint, whole, or an increment, whose base is beside it. `last`:
+/// null, or the model that this one is to replace, which lends its tables' file to increments of
+/// its base. Throws DataError.
 inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,
                                                           const FrozenModelOptions& options = {},
                                                           const FrozenModel* last = nullptr) {

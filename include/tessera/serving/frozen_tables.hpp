@@ -67,7 +67,7 @@ class FrozenTables {
 
   explicit FrozenTables(const std::filesystem::path& file, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(file), options) {}
-  /// In memory that the caller keeps; `name` stands for the file in messages.
+  /// In memory that the caller keeps; `name` is the file's in messages.
   FrozenTables(std::span<const std::byte> bytes, std::string name, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(bytes, std::move(name)), options) {}
 
@@ -81,27 +81,27 @@ class FrozenTables {
     return *found;
   }
 
-  /// The checkpoint that the file was made of; step -1 for files of before they told.
+  /// Returns the checkpoint that the file was made of; step -1 for files of before they told.
   const CheckpointMark& base() const { return base_; }
-  /// The checkpoint whose rows these are: the base or an increment of it.
+  /// Returns the checkpoint whose rows these are: the base or an increment of it.
   const CheckpointMark& checkpoint() const { return checkpoint_; }
 
-  /// Bytes of all rows in the file.
+  /// Returns bytes of all rows in the file.
   std::int64_t bytes() const {
     return std::accumulate(
         tables_.begin(), tables_.end(), std::int64_t{0}, [](std::int64_t sum, const Table& t) {
           return sum + t.rows * static_cast<std::int64_t>(row_bytes(t.format, t.width));
         });
   }
-  /// Rows in place of others in the file.
+  /// Returns rows in place of others in the file.
   std::int64_t changed_rows() const {
     return std::accumulate(
         tables_.begin(), tables_.end(), std::int64_t{0},
         [](std::int64_t sum, const Table& t) { return sum + (t.changed ? t.changed->rows() : 0); });
   }
 
-  /// Row ids[i] of a table as floats in row i of `output`, [ids, width]. Throws BadId for an id
-  /// outside the table, InvalidArgument for another shape.
+  /// Reads row ids[i] of a table as floats into row i of `output`, [ids, width]. Throws BadId for
+  /// an id outside the table, InvalidArgument for another shape.
   template <IdType Id>
   void rows(std::string_view name, std::span<const Id> ids, MatrixView<float> output) const {
     const Table& t = table(name);
@@ -117,8 +117,8 @@ class FrozenTables {
     });
   }
 
-  /// The rows of raw keys, KeyTable::kSharedRow for those that the training did not know. Throws
-  /// InvalidArgument for a table without keys.
+  /// Finds the rows of raw keys, KeyTable::kSharedRow for those that the training did not know.
+  /// Throws InvalidArgument for a table without keys.
   template <IdType Id>
   void find(std::string_view name, std::span<const std::int64_t> keys, std::span<Id> rows) const {
     const Table& t = table(name);
@@ -171,7 +171,7 @@ class FrozenTables {
     const auto found = file_->metadata().find(std::string(key) + std::string(table));
     return found == file_->metadata().end() ? nullptr : &found->second;
   }
-  /// A number, and what stands behind the blank that follows it.
+  /// Returns a number, and the text behind the blank that follows it.
   template <class T>
   static std::pair<std::optional<T>, std::string_view> number(std::string_view text) {
     T value{};

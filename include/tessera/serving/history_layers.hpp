@@ -66,7 +66,7 @@ class HistoryScratch {
   std::int64_t histories() const { return std::ssize(targets_); }
   std::int64_t candidates() const { return std::ssize(candidates_); }
 
-  /// The next history: rows of its events, of which the last ones are read, and their numbers;
+  /// Adds the next history: rows of its events, of which the last ones are read, and their numbers;
   /// none: all are 1. Candidates follow.
   void add_history(std::span<const std::int64_t> rows, std::span<const float> numbers) {
     const std::size_t kept = std::min(rows.size(), static_cast<std::size_t>(layers_.max_length));

@@ -23,7 +23,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// A table's rows of an increment, in the table's format.
+/// Returns a table's rows of an increment, in the table's format.
 inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
                                                       const FrozenTables::Table& table) {
   const StoredTensor& tensor = reader.tensor(table.name + ".weight");

@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The keys of the tables whose rows are those of a list, by table, checked: every row is one of
-/// the table's. Throws DataError for what is missing or does not fit the description.
+/// Returns the keys of the tables whose rows are those of a list, by table, checked: every row is
+/// one of the table's. Throws DataError for what is missing or does not fit the description.
 inline std::map<std::string, KeyList> read_key_lists(CheckpointReader& reader,
                                                      const ModelDescription& model) {
   std::map<std::string, KeyList> lists;

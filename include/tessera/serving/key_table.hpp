@@ -23,7 +23,7 @@ class KeyTable {
 
   struct Slot {
     std::int64_t key = 0;
-    std::int64_t row = -1;  ///< negative: nobody's
+    std::int64_t row = -1;  ///< negative: no key's
   };
 
   /// keys[i] has row rows[i]; negative rows are passed over. `seed`: of the hash that places keys.
@@ -52,8 +52,8 @@ class KeyTable {
   std::span<const Slot> slots() const { return slots_; }
   std::uint64_t seed() const { return seed_; }
 
-  /// The keys' rows, that of unknown ones being the shared row. `count`: rows of the table; what a
-  /// damaged file says beyond them is the shared row, too.
+  /// Finds the keys' rows, that of unknown ones being the shared row. `count`: rows of the table;
+  /// what a damaged file says beyond them is the shared row, too.
   template <IdType Id>
   void find(std::span<const std::int64_t> keys, std::int64_t count, Id* rows) const {
     constexpr std::size_t ahead = 16;
@@ -72,8 +72,8 @@ class KeyTable {
     return static_cast<std::size_t>(((hash >> 32) * slots_.size()) >> 32);
   }
   void foresee(std::int64_t key) const { prefetch(&slots_[first(key)], sizeof(Slot)); }
-  /// The key's slot, or the free one where it would be. (Of a damaged file without a free one,
-  /// any.)
+  /// Returns the key's slot, or the free one where it would be. (Of a damaged file without a free
+  /// one, any.)
   std::size_t place(std::int64_t key) const {
     std::size_t at = first(key);
     for (std::size_t looked = 0;

@@ -47,7 +47,7 @@ struct NumberInput {
   std::optional<float> empty{};
   bool list = false;  ///< one for each event of a history
 
-  /// Whether its numbers must be doubles, as seconds since 1970.
+  /// Returns whether its numbers must be doubles, as seconds since 1970.
   bool needs_double() const { return detail::needs_double(shift, scale); }
 };
 
@@ -104,7 +104,7 @@ struct ModelDescription {
   /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of
   /// other widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
   std::int64_t vector_width = 0;
-  /// Sizes, the input's first. No bottom MLP: numbers stand before the vectors as they are.
+  /// Sizes, the input's first. No bottom MLP: numbers come before the vectors, unchanged.
   std::vector<std::int64_t> bottom_mlp{}, top_mlp{};
   std::int64_t cross_layers = 0, cross_rank = 0;
   /// Wide & Deep: each table has a second one of one column, `wide.TABLE`, read by the same columns
@@ -118,7 +118,7 @@ struct ModelDescription {
 
   /// Inputs of the first layers; a 1 where there is no numeric column.
   std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
-  /// Of what stands before the features' vectors.
+  /// Of what comes before the features' vectors.
   std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
   /// Of a sample's vectors side by side, with those.
   std::int64_t columns() const {
@@ -145,7 +145,7 @@ struct ModelDescription {
   }
 };
 
-/// The name of a table's second one with a weight for each row.
+/// Returns the name of a table's second one with a weight for each row.
 inline std::string wide_table(std::string_view table) { return fmt::format("wide.{}", table); }
 
 namespace detail {
@@ -210,7 +210,7 @@ class ModelDescriptionParser {
  private:
   static constexpr std::int64_t kMost = std::int64_t{1} << 31;
 
-  /// An object's members, each of them once.
+  /// Reads an object's members, each of them once.
   template <class Member>
   void members(std::string_view context, Member member) {
     if (!context.empty()) json_.set_context(std::string(context));
@@ -349,7 +349,7 @@ class ModelDescriptionParser {
     model_.features.push_back(std::move(input));
   }
 
-  /// What the keys say of each other.
+  /// Checks what the keys say of each other.
   void check() const {
     const auto fault = [&](bool good, std::string_view text) { json_.check(good, 0, text); };
     fault(model_.vector_width >= 1, "the key 'vector_width' is missing");
@@ -420,7 +420,7 @@ inline ModelDescription parse_model_description(std::string_view text, std::stri
   return detail::ModelDescriptionParser(text, file).parse();
 }
 
-/// The text that `parse_model_description` reads.
+/// Returns the text that `parse_model_description` reads.
 inline std::string format_model_description(const ModelDescription& model) {
   std::string out = "{\"format\":\"tessera model\",\n";
   const auto text = [](std::string_view value) {
@@ -499,8 +499,8 @@ inline void add_model_description(CheckpointContents& contents, const ModelDescr
                     detail::format_safetensors_header({}, infos) + data);
 }
 
-/// What a checkpoint says of its model. Throws DataError, naming the checkpoint, where it says
-/// nothing: one of an earlier version, an increment, or of another program.
+/// Returns what a checkpoint says of its model. Throws DataError, naming the checkpoint, where it
+/// says nothing: one of an earlier version, an increment, or of another program.
 inline ModelDescription read_model_description(CheckpointReader& reader) {
   require<DataError>(reader.has_file(ModelDescription::kFile),
                      "checkpoint '{}' does not say what its model is ('{}'): {}",

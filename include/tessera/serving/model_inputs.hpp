@@ -24,7 +24,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// The entries of a categorical column: texts as they stand in the data, or rows of its table; of
+/// The entries of a categorical column: texts as in the data, or rows of its table; of
 /// lists, sample by sample, and how many each sample has.
 struct CategoryValues {
   std::span<const std::string_view> texts{};
@@ -37,10 +37,13 @@ struct CategoryValues {
 class NumberValues {
  public:
   NumberValues() = default;
+  // An argument: what a caller has becomes one.
+  // NOLINTBEGIN(google-explicit-constructor)
   NumberValues(std::span<const float> values) : floats_(values) {}
   NumberValues(std::span<const double> values) : doubles_(values) {}
   template <class T>
   NumberValues(const std::vector<T>& values) : NumberValues(std::span<const T>(values)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   std::size_t size() const { return floats_.size() + doubles_.size(); }
   bool empty() const { return size() == 0; }
@@ -109,7 +112,7 @@ class ModelInputs {
   }
 
   const ModelDescription& model() const { return model_; }
-  /// Index of a feature's table in ModelDescription::tables.
+  /// Returns the index of a feature's table in ModelDescription::tables.
   std::size_t table_of(std::size_t feature) const { return feature_table_[feature]; }
 
   /// Encodes all columns, or those that are given where `partly`. Throws InvalidArgument that names
@@ -145,7 +148,7 @@ class ModelInputs {
     if (model_.history && !model_.numeric.empty()) encode_event_numbers(columns, to, partly);
   }
 
-  /// The row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
+  /// Returns the row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
   std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t sample = 0) const {
     const TableInput& table = model_.tables[feature_table_[feature]];
     const auto refuse = [&](std::string_view what) {
@@ -244,7 +247,7 @@ class ModelInputs {
     return number;
   }
 
-  /// The column of numbers that a history's events have.
+  /// Encodes the column of numbers that a history's events have.
   void encode_event_numbers(const ModelColumns& columns, EncodedSamples& to, bool partly) const {
     const NumberInput& input = model_.numeric[0];
     const CategoryInput& history = model_.features[0];

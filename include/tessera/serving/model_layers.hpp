@@ -131,23 +131,23 @@ class ModelScratch {
     matrix(row_, 1, columns_);
   }
 
-  /// What stands before the features' vectors, these, and a column for each wide feature.
+  /// Returns what comes before the features' vectors, these, and a column for each wide feature.
   MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_ + wide_}; }
   MatrixView<float> numbers() { return {numbers_.data(), samples_, numbers_columns_}; }
-  /// Room for a row of any table.
+  /// Returns room for a row of any table.
   float* row() { return row_.data(); }
   std::span<float> scales() { return {scales_.data(), static_cast<std::size_t>(samples_)}; }
   std::span<const float> logits() const {
     return {logits_.data(), static_cast<std::size_t>(samples_)};
   }
 
-  /// numbers() to the first columns of vectors().
+  /// Runs from numbers() to the first columns of vectors().
   void run_bottom() {
     if (bottom_) return bottom_->forward(numbers(), vectors().column_range(0, first_));
     for (std::int64_t s = 0; s < samples_; ++s)
       std::copy_n(numbers().row(s), first_, vectors().row(s));
   }
-  /// vectors() to logits().
+  /// Runs from vectors() to logits().
   void run_top() {
     const MatrixView<float> x = vectors().column_range(0, columns_),
                             products(products_.data(), samples_, top_.input_size());

@@ -20,7 +20,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Where rows of a table lie: one after another.
+/// Where rows of a table are: one after another.
 struct RowsInOrder {
   static constexpr bool overlaid = false;
   const std::byte* rows;
@@ -28,7 +28,7 @@ struct RowsInOrder {
   const std::byte* operator()(std::int64_t row) const { return rows + row * row_bytes; }
   void foresee(std::int64_t) const {}
 };
-/// The same, but that some lie elsewhere.
+/// The same, but that some are elsewhere.
 struct RowsWithOverlay {
   static constexpr bool overlaid = true;
   RowsInOrder table;
@@ -99,7 +99,7 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   }
 }
 
-/// Row ids[i] as floats in row i of `output`, zeros for ids below 0.
+/// Reads row ids[i] as floats into row i of `output`, zeros for ids below 0.
 template <class Row, class Rows, IdType Id>
 void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<float> output) {
   const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),
@@ -129,7 +129,7 @@ void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<
   }
 }
 
-/// Calls f(Row{}, rows) with what reads a table's rows and where they lie.
+/// Calls f(Row{}, rows) with what reads a table's rows and where they are.
 template <class Table, class F>
 void with_rows(const Table& table, F&& f) {
   with_row_type(table.format, [&](auto row) {

@@ -16,7 +16,7 @@
 namespace tessera { inline namespace v0 {
 
 /// How a frozen table stores a row: `encode` and `decode` of one row of `width` floats,
-/// `bytes(width)` bytes. Rows lie one after another without padding, so nothing in them is aligned.
+/// `bytes(width)` bytes. Rows are one after another without padding, so nothing in them is aligned.
 template <class R>
 concept QuantizedRow =
     requires(const float* row, std::byte* to, const std::byte* from, float* out) {

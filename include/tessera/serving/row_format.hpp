@@ -28,7 +28,7 @@ constexpr std::string_view to_string(RowFormat format) {
   return row_format_names[static_cast<std::size_t>(format)];
 }
 
-/// The format of that name. Throws InvalidArgument that lists the names there are.
+/// Returns the format of that name. Throws InvalidArgument that lists the names there are.
 inline RowFormat parse_row_format(std::string_view name) {
   for (std::size_t i = 0; i < row_format_names.size(); ++i)
     if (row_format_names[i] == name) return static_cast<RowFormat>(i);
@@ -65,7 +65,7 @@ struct Int8Codes {
     return {c.codes + columns, c.scale, c.offset};
   }
 };
-/// What the codes 0 to 15 of a row stand for, in one register where the processor has such.
+/// What the codes 0 to 15 of a row mean, in one register where the processor has such.
 #if defined(__AVX512F__)
 using Int4Values = Vector<float, 16>;
 inline Int4Values int4_values(float scale, float offset) {
@@ -165,7 +165,7 @@ template <int N>
     }
 #endif
     using Words = Vector<std::int32_t, N>;
-    // Eight codes lie in 32 bits: all lanes get these, and each shifts its own code down.
+    // Eight codes are in 32 bits: all lanes get these, and each shifts its own code down.
     const Words words =
         read_as<std::conditional_t<N == 8, std::int32_t, std::uint16_t>>(at) - Words{};
     const Words codes = (words >> nibble_shifts<N>()) & 15;
@@ -215,7 +215,7 @@ decltype(auto) with_row_type(RowFormat format, F&& f) {
 
 }  // namespace detail
 
-/// Bytes of one row. Rows lie one after another.
+/// Returns bytes of one row. Rows are one after another.
 inline std::size_t row_bytes(RowFormat format, int width) {
   return detail::with_row_type(format, [&](auto row) { return decltype(row)::bytes(width); });
 }

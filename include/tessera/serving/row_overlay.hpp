@@ -14,7 +14,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Rows that stand in place of those of a frozen table. Two bits for each row of the table say
+/// Rows that take the place of those of a frozen table. Two bits for each row of the table say
 /// which and where: whether a row is here, and how many before it are.
 class RowOverlay {
  public:
@@ -35,8 +35,8 @@ class RowOverlay {
   std::int64_t rows() const { return rows_; }
   std::byte* data() { return data_.data(); }
 
-  /// Where a row lies, if `base` is where it lies in the table. Without a branch: which rows have
-  /// changed cannot be foreseen.
+  /// Returns where a row is, if `base` is where it is in the table. Without a branch: which rows
+  /// have changed cannot be foreseen.
   const std::byte* find(std::int64_t row, const std::byte* base, std::int64_t row_bytes) const {
     const Word word = words_[static_cast<std::size_t>(row / 64)];
     const std::uint64_t bit = std::uint64_t{1} << (row % 64);

@@ -85,7 +85,7 @@ struct SortedArguments {
   using collection = CollectionOf<PlanT, O, B, Comm, Policies...>;
 };
 
-/// Training groups that stand side by side become one argument.
+/// Training groups side by side become one argument.
 template <class... Groups>
 struct GroupPack {};
 template <bool NextIsGroup, class Groups, class... Arguments>
@@ -150,7 +150,7 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
     return found;
   }();
 
-  /// A table's group, where there is no fault.
+  /// Returns a table's group, where there is no fault.
   static constexpr int of(std::string_view table) {
     int group = 0, others_at = 0, at = -1;
     const auto next = [&](bool names, bool all_others) {
@@ -191,7 +191,7 @@ auto make_collection() {
         B, Comm, Policies...>>{};
 }
 
-/// What EmbeddingCollection is made of. The first argument that stands in another's place is
+/// What EmbeddingCollection is made of. The first argument in another's place is
 /// refused, and nothing is made.
 template <class PlanT, class O, class B, class Comm, class... Policies>
 struct CollectionOf {

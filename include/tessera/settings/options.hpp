@@ -53,13 +53,13 @@ struct CollectionOptions {
   /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
   /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
   int gradient_blocks = 0;
-  /// of tables OnFile: where their rows lie, and how many are in memory
+  /// of tables OnFile: where their rows are, and how many are in memory
   TableFiles files{};
 };
 
 namespace detail {
 
-/// What an element and a row cost of a training group; of -1 the most of any.
+/// Returns what an element and a row cost of a training group; of -1 the most of any.
 template <class T, class Trained>
 constexpr MemoryCost memory_cost(int group) {
   MemoryCost most{.per_element = 0, .per_row = 0};
@@ -74,7 +74,7 @@ constexpr MemoryCost memory_cost(int group) {
   return most;
 }
 
-/// The rate. Throws InvalidArgument unless it is finite and not negative.
+/// Returns the rate. Throws InvalidArgument unless it is finite and not negative.
 inline float checked_rate(float learning_rate) {
   require(std::isfinite(learning_rate) && learning_rate >= 0,
           "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
@@ -97,7 +97,7 @@ constexpr int blocks_of_batch(const Options& options, int ranks) {
   return std::max(1, options.gradient_blocks / ranks);
 }
 
-/// Whether steps may have fixed sizes (EqualBatches).
+/// Returns whether steps may have fixed sizes (EqualBatches).
 template <class Options>
 constexpr bool fixes_sizes(const Options& options, bool keeps_rows, int ranks) {
   return options.equal_batches && !(keeps_rows && blocks_of_batch(options, ranks) > 1);

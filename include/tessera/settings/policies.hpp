@@ -39,7 +39,7 @@ struct InitializeWith {
 
 /// How vectors travel between ranks: pooled vectors under the first codec, their gradients under
 /// the second. What a rank looks up whole in its own tables does not travel and is not encoded.
-/// Without this policy floats travel as they are.
+/// Without this policy floats travel unchanged.
 ///
 ///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm, EncodeWith<Int8, Bf16>>;
 template <class Forward, class Backward = Forward>

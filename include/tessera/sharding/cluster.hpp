@@ -46,7 +46,7 @@ inline constexpr std::int64_t cache_slot_bytes = 56;
 
 }  // namespace detail
 
-/// Bytes of a shard in a tier's memory; a cache is in the device's.
+/// Returns bytes of a shard in a tier's memory; a cache is in the device's.
 constexpr std::int64_t bytes_in(const Shard& shard, const MemoryCost& cost, Tier memory) {
   const Rectangle rows = shard.rows_in(memory);
   const bool cache = memory == Tier::device && shard.tier != memory;
@@ -101,7 +101,7 @@ struct Cluster {
   constexpr Topology topology() const { return {ranks, ranks_per_node}; }
 };
 
-/// Bytes of a rank in a tier's memory; 0: see Cluster.
+/// Returns bytes of a rank in a tier's memory; 0: see Cluster.
 constexpr std::int64_t memory_of(const Cluster& cluster, Tier tier) {
   return tier == Tier::device ? cluster.memory_per_rank
          : tier == Tier::host ? cluster.host_memory_per_rank

@@ -14,10 +14,10 @@
 
 namespace tessera { inline namespace v0 {
 
-/// The layout, changed where its sums would depend on the number of ranks or the plan. Tables that
-/// a feature of several ids reads (`lists`, by feature of the layout) are cut into the same
-/// `blocks` blocks of rows under every layout, whose parts of a bag are added in their order: the
-/// plan's own cuts move to the nearest of these. Replicated tables lie whole on one rank, the
+/// Returns the layout, changed where its sums would depend on the number of ranks or the plan.
+/// Tables that a feature of several ids reads (`lists`, by feature of the layout) are cut into the
+/// same `blocks` blocks of rows under every layout, whose parts of a bag are added in their order:
+/// the plan's own cuts move to the nearest of these. Replicated tables are whole on one rank, the
 /// emptiest: sums of their gradients over ranks would need every gradient on every rank, which is
 /// more to send.
 inline Layout with_fixed_sums(const Layout& layout, std::int64_t blocks,

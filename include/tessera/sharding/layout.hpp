@@ -35,7 +35,7 @@ struct Shard {
   std::int64_t cache_rows = 0;
 
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
-  /// Whether some backend keeps it behind a cache.
+  /// Returns whether some backend keeps it behind a cache.
   constexpr bool behind_cache() const { return tier == Tier::file || cache_rows != 0; }
   /// As much of it as a tier's memory has room for; a cache is in the device's.
   constexpr Rectangle rows_in(Tier memory) const {
@@ -123,7 +123,7 @@ inline std::string bytes_text(std::int64_t bytes) {
 
 namespace detail {
 
-/// What would make it fit, in words.
+/// Returns what would make it fit, in words.
 inline std::string describe_remedy(const PlanFault& fault) {
   switch (fault.remedy) {
     case PlanFault::Remedy::lift_constraints:
@@ -142,7 +142,7 @@ inline std::string describe_remedy(const PlanFault& fault) {
 
 }  // namespace detail
 
-/// The fault in words.
+/// Returns the fault in words.
 inline std::string describe(const PlanFault& fault) {
   const char* name = fault.name;
   switch (fault.kind) {
@@ -247,7 +247,7 @@ class NameIndex {
       keys_.push_back({name_key(specs[i].name), static_cast<int>(i)});
     std::sort(keys_.begin(), keys_.end());
   }
-  /// Index of `name`, or -1. `specs` are those of the constructor.
+  /// Returns the index of `name`, or -1. `specs` are those of the constructor.
   template <class Specs>
   constexpr int find(const Specs& specs, std::string_view name) const {
     const std::uint64_t key = name_key(name);
@@ -256,7 +256,7 @@ class NameIndex {
       if (specs[at->second].name == name) return at->second;
     return -1;
   }
-  /// Index of a name that stands twice, or -1.
+  /// Returns the index of a name that is there twice, or -1.
   template <class Specs>
   constexpr int duplicate(const Specs& specs) const {
     for (std::size_t i = 1; i < keys_.size(); ++i)
@@ -294,8 +294,8 @@ struct Layout {
       if (shard.held_by(rank)) n += shard.rectangle.elements();
     return n;
   }
-  /// Rows that `rank` holds, counted once per shard (row-wise optimizer state is kept per shard
-  /// row).
+  /// Returns rows that `rank` holds, counted once per shard (row-wise optimizer state is kept per
+  /// shard row).
   constexpr std::int64_t rows(int rank) const {
     std::int64_t n = 0;
     for (const Shard& shard : shards)
@@ -319,9 +319,9 @@ constexpr PlanFault check_ranks(const Topology& topology) {
 
 namespace detail {
 
-/// Whether rectangles with elements have some in common. Sweeps down the rows and keeps, of each run
-/// of columns between two cuts, the last row that is taken: O(n log n) where no shard spans many
-/// runs, for 1,024 shards within what compilers calculate by default.
+/// Returns whether rectangles with elements have some in common. Sweeps down the rows and keeps, of
+/// each run of columns between two cuts, the last row that is taken: O(n log n) where no shard
+/// spans many runs, for 1,024 shards within what compilers calculate by default.
 constexpr bool overlap(std::vector<Rectangle>& rectangles) {
   std::vector<std::int32_t> cuts;
   for (const Rectangle& r : rectangles)
@@ -382,7 +382,7 @@ constexpr PlanFault check_cover(const Layout& layout) {
 
 namespace detail {
 
-/// Resolves every feature's table and output columns; finds names that are missing or stand twice,
+/// Resolves every feature's table and output columns; finds names that are missing or there twice,
 /// and tables without rows or width, or too large. A fault that is there already stays.
 /// `names_checked`: tables' names are known to be distinct, which is dear to find while compiling.
 constexpr void resolve_features(Layout& layout, bool one_feature_per_table,
@@ -432,7 +432,7 @@ struct FeatureShape {
 
 }  // namespace detail
 
-/// Whether the rows of some feature come to the rank that asks as they are.
+/// Returns whether the rows of some feature come to the rank that asks unpooled.
 constexpr bool keeps_rows(const Layout& layout) {
   for (const FeatureSpec& feature : layout.features)
     if (keeps_rows(feature.pooling)) return true;
@@ -470,7 +470,7 @@ constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> t
   return layout;
 }
 
-/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
+/// Returns a layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
 /// `features` empty: one per table. Its `fault` says what is wrong with it, if anything.
 constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables,
                              std::vector<FeatureSpec> features, std::vector<Shard> shards) {

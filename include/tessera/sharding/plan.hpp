@@ -142,7 +142,7 @@ struct PlanArithmetic {
 
   // Checks while compiling. Each is a constant expression of its own and none chooses places, so
   // that plans of hundreds of tables stay within compilers' limits. Tables whose rows are unknown
-  // stand in with 4096 rows: their cut is checked again when the rows are known.
+  // take part with 4096 rows: their cut is checked again when the rows are known.
 
   static constexpr Layout cut_for_check(int ranks) {
     Layout layout{.topology = Topology{ranks}};
@@ -198,8 +198,8 @@ struct PlanArithmetic {
 
   static constexpr PlanFault name_fault = check_names();
 
-  /// Whether `found(table, request)` holds for a rectangle. Without a Layout, and so without memory:
-  /// what the compiler asks of every plan costs it little.
+  /// Returns whether `found(table, request)` holds for a rectangle. Without a Layout, and so
+  /// without memory: what the compiler asks of every plan costs it little.
   template <class Found>
   static constexpr bool any_request(int ranks, const Found& found) {
     return (any_request_of<Entries>(Topology{ranks}, found) || ...);
@@ -267,7 +267,7 @@ struct PlanArithmetic {
   }
 };
 
-/// What `widths()` returns, as an array.
+/// Returns what `widths()` returns, as an array.
 template <auto Found>
 constexpr auto array_of() {
   constexpr std::size_t size = Found().size();
@@ -337,8 +337,8 @@ class Plan {
   static constexpr auto table_widths = detail::array_of<Arithmetic::row_widths>();
 };
 
-/// Bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of tables that
-/// say none.
+/// Returns bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of
+/// tables that say none.
 constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, int rank, Tier tier) {
   std::int64_t bytes = 0;
   for (const Shard& shard : layout.shards)

@@ -89,7 +89,7 @@ struct TableWise<OnRank<Rank>, Sources...> {
   }
 };
 
-/// K parts side by side, on different ranks where there are enough. K must divide every width.
+/// K parts side by side, on different ranks if there are enough. K must divide every width.
 ///
 ///     using P = Plan<ColumnWise<2, User>>;  // 8 of 16 columns each
 template <int K, class... Sources>

@@ -182,8 +182,8 @@ constexpr bool holds_table(std::string_view name) {
   return false;
 }
 
-/// The first policy that cuts the faulty table, as a list of one; empty for faults that are no
-/// policy's.
+/// Returns the first policy that cuts the faulty table, as a list of one; empty for faults that are
+/// no policy's.
 template <PlanFault Fault>
 auto policy_of_table() -> std::type_identity<void>;
 template <PlanFault Fault, class First, class... Rest>

@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
-/// Room for `count` elements; what was there is lost if that needs new memory.
+/// Returns room for `count` elements; what was there is lost if that needs new memory.
 template <class T>
 T* grow(const Cuda& backend, Buffer<T, Cuda>& buffer, std::int64_t count) {
   return buffer.resize(backend, static_cast<std::size_t>(count)).data();
@@ -25,7 +25,7 @@ const T* upload(const Cuda& backend, Buffer<T, Cuda>& buffer, const std::vector<
   return to;
 }
 
-/// The first `count` elements. The host waits.
+/// Returns the first `count` elements. The host waits.
 template <class T>
 std::vector<T> download(const Cuda& backend, const Buffer<T, Cuda>& buffer, std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));

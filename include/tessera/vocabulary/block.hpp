@@ -27,8 +27,8 @@ class VocabularyBlock {
   VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
       : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
 
-  /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often
-  /// enough, and returns each one's row. Adds rows that now stand for another key than before to
+  /// Learns one batch, step `step` (ascending, from 1): counts every key, gives rows to those seen
+  /// often enough, and returns each one's row. Adds rows that now have another key than before to
   /// `reused`. A row that this batch reads is not taken away.
   void learn(std::span<const std::int64_t> keys, std::uint32_t step,
              std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
@@ -52,7 +52,7 @@ class VocabularyBlock {
     if (candidates_ > std::max(rows_, kLeastVocabularyCandidates)) forget();
   }
 
-  /// The keys' rows as they are.
+  /// Finds the keys' rows; changes nothing.
   void find(std::span<const std::int64_t> keys, std::span<std::int32_t> answers) const {
     for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i)
       __builtin_prefetch(&slots_[place(keys[i])]);
@@ -125,7 +125,7 @@ class VocabularyBlock {
     return mix64(static_cast<std::uint64_t>(key) ^ seed_) & (slots_.size() - 1);
   }
 
-  /// The key's slot, or the free one where it would stand.
+  /// Returns the key's slot, or the free one where it would be.
   std::size_t slot_of(std::int64_t key) const {
     std::size_t i = place(key);
     while (slots_[i].row != kFree && slots_[i].key != key) i = (i + 1) & (slots_.size() - 1);
@@ -190,7 +190,7 @@ class VocabularyBlock {
   /// worth its time.
   void make_room(std::int64_t shortage, std::uint32_t most, std::uint32_t step) {
     const bool by_count = eviction_ == Eviction::least_frequent;
-    if (by_count && most <= least_) return;  // nobody was seen less often
+    if (by_count && most <= least_) return;  // no key was seen less often
     std::uint32_t least = std::numeric_limits<std::uint32_t>::max();
     victims_.clear();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -213,7 +213,7 @@ class VocabularyBlock {
     for (const std::size_t i : victims_) free_.push_back(std::exchange(slots_[i].row, kShared));
     candidates_ += std::ssize(victims_);
     std::sort(free_.begin(), free_.end(), std::greater());  // the lowest is taken first
-    // a lower bound from here on, whoever was evicted
+    // a lower bound from here on, whichever key was evicted
     least_ = least;
   }
 

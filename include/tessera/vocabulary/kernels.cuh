@@ -292,7 +292,7 @@ __global__ void vocabulary_grant(const VocabularyState s, const VocabularyGrant*
   if (nth < grant.from_free) reused[grant.reused_at + nth] = {info.table, info.begin + row};
 }
 
-/// The short block that holds place `t` of all their rows.
+/// Returns the short block that holds place `t` of all their rows.
 __device__ inline std::uint32_t short_block_of(const ShortBlock* blocks, std::uint32_t count,
                                                std::uint32_t t) {
   return last_at_most(count, t, [&](std::uint32_t at) { return blocks[at].first; });

@@ -22,7 +22,7 @@ namespace tessera { inline namespace v0 {
 
 /// Whose row a key gets that comes when all rows are taken.
 enum class Eviction : std::uint8_t {
-  none,            ///< nobody's: it shares the shared row
+  none,            ///< no key's: it shares the shared row
   least_frequent,  ///< of those seen least, and less often than the newcomer
   oldest,          ///< of those not seen for the longest time
 };
@@ -55,7 +55,7 @@ Vocabulary(Comm&, VocabularyOptions) -> Vocabulary<Comm, Host>;
 template <class Comm, class Backend>
 Vocabulary(Comm&, const Backend&, VocabularyOptions) -> Vocabulary<Comm, Backend>;
 
-/// A row that now stands for another key than before: its weights and state belong to the old one.
+/// A row that now has another key than before: its weights and state belong to the old one.
 struct ReusedRow {
   std::int64_t table = 0;
   std::int64_t row = 0;
@@ -76,7 +76,7 @@ struct VocabularyRecords {
   std::vector<std::int64_t> used;
 };
 
-/// The last step of records, or 0.
+/// Returns the last step of records, or 0.
 inline std::int64_t last_vocabulary_step(std::span<const VocabularyRecords> parts) {
   std::int64_t last = 0;
   for (const VocabularyRecords& part : parts)
@@ -97,22 +97,22 @@ inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
 }  // namespace detail
 
-/// The key of a text.
+/// Returns the key of a text.
 constexpr std::int64_t vocabulary_key(std::string_view text) {
   return static_cast<std::int64_t>(name_key(text));
 }
 
 namespace detail {
 
-/// Which of a table's blocks a key belongs to: by the upper half of its hash.
+/// Returns which of a table's blocks a key belongs to: by the upper half of its hash.
 TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks,
                                                             std::int64_t key) {
   const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed);
   return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
 }
 
-/// A seed that nobody can know, of the hash that places keys in memory: so keys cannot be chosen to
-/// collide. No answer depends on it.
+/// Returns a seed that cannot be known, of the hash that places keys in memory: so keys cannot be
+/// chosen to collide. No answer depends on it.
 inline std::uint64_t secret_vocabulary_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
@@ -203,7 +203,7 @@ struct VocabularyLayout {
               "{} blocks; this table has {} blocks",
               t, n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(),
               blocks);
-      // Where parts were joined, their lists of blocks stand one after another.
+      // Where parts were joined, their lists of blocks are one after another.
       for (std::size_t i = 0; i < part.used.size(); ++i)
         own_part.used[i % blocks] = std::max(own_part.used[i % blocks], part.used[i]);
       for (std::size_t i = 0; i < n; ++i)
@@ -240,7 +240,7 @@ struct VocabularyLayout {
   }
 
  private:
-  /// Whether record i is this rank's.
+  /// Returns whether record i is this rank's.
   static bool check(int t, const Table& table, const VocabularyRecords& part, std::size_t i) {
     constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
     const std::int64_t key = part.keys[i], row = part.rows[i], count = part.counts[i],
@@ -256,7 +256,7 @@ struct VocabularyLayout {
   }
 };
 
-/// All ranks' rows that changed hands, ascending. Collective.
+/// Gathers all ranks' rows that changed hands, ascending. Collective.
 template <class Comm>
 void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
                         std::vector<ReusedRow>& all) {

@@ -49,7 +49,7 @@ class VocabularyStore {
   VocabularyStore(const VocabularyStore&) = delete;
   VocabularyStore& operator=(const VocabularyStore&) = delete;
 
-  /// Room for a batch; its keys, blocks and sources are to be written.
+  /// Returns room for a batch; its keys, blocks and sources are to be written.
   VocabularyBatch batch_of(std::int64_t count) {
     require(count < INT32_MAX, "Vocabulary: {} keys for one rank; 2^31-2 are the most", count);
     return {.keys = grow(backend_, keys_, count),
@@ -113,7 +113,7 @@ class VocabularyStore {
     forget();
   }
 
-  /// Before steps that may be lower than those seen so far.
+  /// Prepares for steps that may be lower than those seen so far.
   void forget_steps() {
     backend_.fill_zero(entries_.first.data(), entries_.first.span().size_bytes());
   }
@@ -133,7 +133,7 @@ class VocabularyStore {
     return sum(table, [](const OwnBlock& b) { return b.candidates; });
   }
 
-  /// What this rank knows of a table, keys ascending. Waits.
+  /// Returns what this rank knows of a table, keys ascending. Waits.
   tessera::detail::VocabularyRecords export_records(int table) const {
     const std::vector<std::int64_t> keys = download(backend_, entries_.keys, size_);
     const std::vector<std::uint32_t> blocks = download(backend_, entries_.blocks, size_),
@@ -293,7 +293,7 @@ class VocabularyStore {
       if (tallies[b].newcomers <= vacant(b) || eviction == Eviction::none || own_[b].used == 0)
         continue;
       if (least.empty()) least = download(backend_, least_, std::ssize(own_));
-      // nobody was seen less often
+      // no key was seen less often
       if (eviction == Eviction::least_frequent && tallies[b].most <= least[b]) continue;
       blocks.push_back({.block = static_cast<std::uint32_t>(b),
                         .first = rows,

@@ -71,7 +71,7 @@ class Vocabulary<Comm, Cuda> {
     return reused_;
   }
 
-  /// As Vocabulary::find.
+  /// Does as Vocabulary::find.
   template <IdType Id>
   void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     const gpu::detail::VocabularyBatch batch = receive(keys, rows);
@@ -81,7 +81,7 @@ class Vocabulary<Comm, Cuda> {
 
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   std::int64_t step() const { return step_; }
-  /// As Vocabulary's. The host waits.
+  /// Sets the step, as Vocabulary's. The host waits.
   void set_step(std::int64_t step) {
     detail::require_vocabulary_step(step, store_.last_step());
     step_ = step;
@@ -238,7 +238,7 @@ class Vocabulary<Comm, Cuda> {
   Buffer<unsigned long long, Cuda> counts_;
   Buffer<std::uint32_t, Cuda> key_owners_, other_key_owners_, places_, other_places_;
   Buffer<std::int32_t, Cuda> received_answers_;
-  // of this rank's keys, as they were sent; null: as they are
+  // of this rank's keys, as they were sent; null: unchanged
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;
   std::vector<ReusedRow> own_reused_, reused_;

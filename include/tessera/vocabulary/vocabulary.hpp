@@ -80,7 +80,7 @@ class Vocabulary<Comm, Host> {
     return reused_;
   }
 
-  /// The rows of known keys, the shared row for all others. Changes nothing. Collective.
+  /// Finds the rows of known keys, the shared row for all others. Changes nothing. Collective.
   template <IdType Id>
   void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
     translate(keys, rows,
@@ -91,7 +91,8 @@ class Vocabulary<Comm, Host> {
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   /// Batches learned.
   std::int64_t step() const { return step_; }
-  /// As after so many batches. Throws InvalidArgument for fewer than a key was last seen in.
+  /// Continues as after so many batches. Throws InvalidArgument for fewer than a key was last seen
+  /// in.
   void set_step(std::int64_t step) {
     std::int64_t last = 0;
     for (const OwnBlock& block : own_)
@@ -110,8 +111,8 @@ class Vocabulary<Comm, Host> {
     return count(table, &detail::VocabularyBlock::candidates);
   }
 
-  /// What this rank knows of a table. All ranks' records together are the whole, whatever the
-  /// number of ranks.
+  /// Returns what this rank knows of a table. All ranks' records together are the whole, whatever
+  /// the number of ranks.
   detail::VocabularyRecords export_records(int table) const {
     struct Record {
       std::int64_t key, row, count, step;
