@@ -155,6 +155,7 @@ stage_cuda() {
     run_tests cuda
   else
     check "cuda: every file compiles" build cuda_check cuda_files
+    check "cuda: a planted fault is refused" bash tests/planted/nvcc_alone.sh
     check "cuda: a program of the GPU suite is built" bash tests/gpu/build.sh -a sm_80 -a sm_90 -a sm_100 test_dense
   fi
 }
