@@ -104,13 +104,11 @@ class SingleThreadScope {
   int before_;
 };
 
-/// Calls f(0) .. f(workers - 1), each on a thread of its own, and rethrows the first exception.
-/// Each call sees one OpenMP thread.
-template <class F>
-void for_each_worker(int workers, const F& f) {
+/// for_each_worker of any function, compiled once: `call` passes `f` on.
+inline void run_workers(int workers, void (*call)(const void* f, int worker), const void* f) {
   if (workers <= 1) {
     const SingleThreadScope scope;
-    f(0);
+    call(f, 0);
     return;
   }
   std::exception_ptr error;
@@ -118,13 +116,21 @@ void for_each_worker(int workers, const F& f) {
   for (int worker = 0; worker < workers; ++worker) {
     const SingleThreadScope scope;
     try {
-      f(worker);
+      call(f, worker);
     } catch (...) {
 #pragma omp critical(tessera_dense_error)
       if (!error) error = std::current_exception();
     }
   }
   if (error) std::rethrow_exception(error);
+}
+
+/// Calls f(0) .. f(workers - 1), each on a thread of its own, and rethrows the first exception.
+/// Each call sees one OpenMP thread.
+template <class F>
+void for_each_worker(int workers, const F& f) {
+  run_workers(
+      workers, [](const void* given, int worker) { (*static_cast<const F*>(given))(worker); }, &f);
 }
 
 /// One matrix product's shape: C[m, n] = A[m, k] B[k, n], optionally + bias[n], + C, and ReLU of

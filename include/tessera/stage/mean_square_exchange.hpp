@@ -15,9 +15,18 @@
 #include <cstdint>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
+
+/// Whether each arena of a rank is one that `is_one` names.
+template <class IsOne>
+std::vector<bool> arenas_that(const RankLayout& routing, const IsOne& is_one) {
+  std::vector<bool> which;
+  for (const ArenaPlan& arena : routing.arenas()) which.push_back(is_one(arena));
+  return which;
+}
 
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
@@ -28,24 +37,20 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
-  /// `takes_part`: whether an arena does.
-  template <class TakesPart>
+  /// `takes_part`: whether an arena does, see `arenas_that`.
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
-                     const RankLayout& routing, const TakesPart& takes_part)
-      : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
-    for (const ArenaPlan& arena : routing.arenas()) takes_part_.push_back(takes_part(arena));
+                     const RankLayout& routing, std::vector<bool> takes_part)
+      : backend_(backend),
+        communicator_(communicator),
+        layout_(layout),
+        routing_(routing),
+        takes_part_(std::move(takes_part)) {
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
     // Both ends of a message list its pairs by (sender's shard, receiver's shard).
-    std::sort(sends_.begin(), sends_.end(), [](const Pair& x, const Pair& y) {
-      return std::tuple(x.rank, x.own_shard, x.other_shard) <
-             std::tuple(y.rank, y.own_shard, y.other_shard);
-    });
-    std::sort(receives_.begin(), receives_.end(), [](const Pair& x, const Pair& y) {
-      return std::tuple(x.rank, x.other_shard, x.own_shard) <
-             std::tuple(y.rank, y.other_shard, y.own_shard);
-    });
+    sort_pairs(sends_, &Pair::own_shard, &Pair::other_shard);
+    sort_pairs(receives_, &Pair::other_shard, &Pair::own_shard);
   }
 
   /// `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean square
@@ -92,6 +97,13 @@ class MeanSquareExchange {
     std::size_t at = 0;               // first float in the message
     Rows rows{};
   };
+
+  static void sort_pairs(std::vector<Pair>& pairs, int Pair::* sender, int Pair::* receiver) {
+    std::sort(pairs.begin(), pairs.end(), [=](const Pair& x, const Pair& y) {
+      return std::tuple(x.rank, x.*sender, x.*receiver) <
+             std::tuple(y.rank, y.*sender, y.*receiver);
+    });
+  }
 
   const Rectangle& rectangle(int shard) const { return layout_.shards[shard].rectangle; }
   op::ColumnRange columns(int shard) const {

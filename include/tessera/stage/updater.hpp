@@ -44,12 +44,15 @@ class Updater {
         kernels_(kernels),
         routing_(tables.routing()),
         arenas_(tables.arenas()),
-        mean_squares_(backend, communicator, tables.layout(), tables.routing(),
-                      [](const ArenaPlan& arena) { return arena.columns_split; }),
-        weight_mean_squares_(backend, communicator, tables.layout(), tables.routing(),
-                             [&](const ArenaPlan& arena) {
-                               return arena.columns_split && kernels_.measures(arena.group).weights;
-                             }),
+        mean_squares_(
+            backend, communicator, tables.layout(), routing_,
+            arenas_that(routing_, [](const ArenaPlan& arena) { return arena.columns_split; })),
+        weight_mean_squares_(backend, communicator, tables.layout(), routing_,
+                             arenas_that(routing_,
+                                         [&](const ArenaPlan& arena) {
+                                           return arena.columns_split &&
+                                                  kernels_.measures(arena.group).weights;
+                                         })),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),

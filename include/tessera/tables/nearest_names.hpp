@@ -29,14 +29,17 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 /// The names most like `name`, and how many more there are.
 inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
-  constexpr std::size_t most = 5;
-  std::stable_sort(names.begin(), names.end(), [name](std::string_view a, std::string_view b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
+  constexpr int most = 5;
   std::string text;
-  for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
-  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
+  for (int i = 0; i < most && !names.empty(); ++i) {
+    const auto nearest = std::min_element(names.begin(), names.end(),
+                                          [name](std::string_view a, std::string_view b) {
+                                            return edit_distance(name, a) < edit_distance(name, b);
+                                          });
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", *nearest);
+    names.erase(nearest);
+  }
+  if (!names.empty()) text += fmt::format(" and {} more", names.size());
   return text.empty() ? "none" : text;
 }
 
