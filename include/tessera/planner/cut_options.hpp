@@ -29,7 +29,8 @@ struct PlanConstraints {
   /// the user's, which any table without a pin may be cut by
   std::vector<PlannedPolicy> policies{};
   std::int64_t reserve = 0;  ///< bytes of each rank that tables may not use
-  /// a fullest rank of 1.05 + x even shares counts as a step slower by this times x
+  /// a step counts as longer by this times the fullest rank's bytes beyond 1.05 even shares, over
+  /// the bytes of a rank's memory; 0: memory need not be level
   double memory_balance = 1;
   /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
   double memory_share = 0;

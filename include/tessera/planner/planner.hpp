@@ -36,7 +36,7 @@ struct RoundShare {
 /// costs per part and on every rank. A plan is an option per table. First plans: for a falling
 /// limit of time and memory per part, every table's cheapest option below it; the best of these, of
 /// all, of those without each kind of cut, and of those that pay few fixed costs. Each is improved
-/// by the steps of PlanSteps, the best two more thoroughly. `predict` compares the answer with the
+/// by the steps of PlanSteps, the best six more thoroughly. `predict` compares the answer with the
 /// plain strategies.
 class Planner : detail::PlanSteps {
  public:
@@ -134,8 +134,8 @@ class Planner : detail::PlanSteps {
       } else {
         begun.push_back(found.value.step);
         share_fees(found);
-        effort_ = std::min(effort_, all / 60);
-        exchange_some(found, 100 + 10 * tables);
+        effort_ = all / 60;
+        settle(found, 1e-2, 0.9);
       }
       options_.allow_cuts();
     };
@@ -153,7 +153,9 @@ class Planner : detail::PlanSteps {
     }
     std::sort(starts.begin(), starts.end(),
               [](const Found& a, const Found& b) { return a.value.better_than(b.value); });
-    starts.resize(std::min<std::size_t>(2, starts.size()));
+    // fewer of large models, whose searches take long
+    const int most = std::clamp(300'000 / (tables * ranks_), 2, 6);
+    starts.resize(std::min(static_cast<std::size_t>(most), starts.size()));
     best = starts.front();
     for (Found& found : starts) {
       effort_ = all / 10;
@@ -162,13 +164,13 @@ class Planner : detail::PlanSteps {
       lower_peaks(found);
       effort_ = std::max(effort_ / 2, all / 20);
       exchange_some(found, 200 + 60 * tables);
-      effort_ = all / 20;
+      effort_ = all / 10;
       settle(found, 1e-2, 0.9);
       if (found.value.better_than(best.value)) best = std::move(found);
     }
     for (const auto& [worse, even] :
          {std::pair{3e-2, 0.0}, {1e-2, 0.9}, {3e-3, 0.6}, {1e-3, 0.0}}) {
-      effort_ = all / 20;
+      effort_ = all / 10;
       settle(best, worse, even);
     }
   }
