@@ -3,7 +3,8 @@
 #
 # tessera::compiled  tessera::tessera with common instantiations compiled once. It is built by the project that links it, with that project's
 # flags; anything that it lacks is compiled where it is used. It holds the steps of host collections without policies for what travels, over
-# each of the communicators, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
+# each of the communicators, the grouping of a batch's entries by row, and the kernels of each width, with each element type and optimizer.
+# A project may set other lists first.
 set(TESSERA_COMPILED_COMMUNICATORS Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
 set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels it holds; 0: kernels for any width")
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
@@ -36,6 +37,12 @@ namespace tessera { inline namespace v0 { namespace detail {
     const Host&, const GroupedRows<float>&, const op::ArenaState<@element@, @optimizer@>&, const typename @optimizer@::Step&, const float*);
 }}}
 ]])
+  set(rows [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ class RowPartition<std::int32_t, float>;
+@template@ class RowPartition<std::int64_t, float>;
+}}}
+]])
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
   set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/stage/stages.hpp>\n")
   foreach(template IN ITEMS "extern template" "template")
@@ -50,6 +57,8 @@ namespace tessera { inline namespace v0 { namespace detail {
       set(code_of_steps_${file} "${code}")
       list(APPEND parts steps_${file})
     endforeach()
+    string(CONFIGURE "${rows}" code_of_rows @ONLY)
+    list(APPEND parts rows)
     foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
       string(CONFIGURE "${merge}" code @ONLY)
       foreach(element IN LISTS TESSERA_COMPILED_ELEMENTS)
