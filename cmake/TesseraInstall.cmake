@@ -22,7 +22,10 @@ endforeach()
 configure_package_config_file(cmake/tesseraConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" cmake/FindNCCL.cmake cmake/Findliburing.cmake
-  cmake/TesseraCompiled.cmake cmake/TesseraInstructionSets.cmake cmake/instruction_sets.cpp.in cmake/instruction_set_check.hpp DESTINATION "${package_dir}")
+  cmake/TesseraCompiled.cmake cmake/TesseraGeneratePlan.cmake cmake/TesseraInstructionSets.cmake cmake/instruction_sets.cpp.in cmake/instruction_set_check.hpp DESTINATION "${package_dir}")
+# The sources of the program that tessera_generate_plan has the user's project build.
+install(FILES examples/tessera_plan.cpp DESTINATION "${package_dir}/tessera_plan_source")
+install(DIRECTORY examples/tessera_plan examples/support DESTINATION "${package_dir}/tessera_plan_source" FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cpp")
 
 if(PROJECT_IS_TOP_LEVEL)
   include(packages/TesseraDebian)

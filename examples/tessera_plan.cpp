@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,67 +32,78 @@ using namespace plan;
 
 struct Options {
   std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header,
-                           name_space = "planned", page, svg, json;
+                           name_space = "planned", page, svg, json, depfile;
   int ranks = 8, ranks_per_node = -1, cores = -1, width = 128, element_bytes = 4;
   double memory = -1, host_memory = -1, file_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
   std::vector<std::string> pins, forbidden;
+  std::vector<std::string> pin_places;  ///< for errors
+  Model read;                           ///< the tables
 };
 
 constexpr std::array<Cut, 5> kCuts{Cut::replicated, Cut::table_wise, Cut::column_wise,
                                    Cut::row_wise, Cut::grid};
 
-Cut cut_named(const std::string& name) {
+constexpr const char* kCutNames = "replicated, table-wise, column-wise, row-wise, grid";
+
+std::optional<Cut> find_cut(const std::string& name) {
   for (const Cut cut : kCuts)
     if (to_string(cut) == name) return cut;
-  throw CLI::ValidationError(fmt::format(
-      "there is no policy '{}': replicated, table-wise, column-wise, row-wise, grid", name));
+  return std::nullopt;
 }
 
-int number(const std::string& text, int least, int most, const std::string& pin) {
+int number(const std::string& text, int least, int most, const std::string& place) {
   const bool digits =
       !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
   require<CLI::ValidationError>(digits && std::stoi(text) >= least && std::stoi(text) <= most,
-                                "--pin {}: '{}' is not a number from {} to {}", pin, text, least,
-                                most);
+                                "{}: '{}' is not a number from {} to {}", place, text, least, most);
   return std::stoi(text);
 }
 
 /// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
-TablePin parse_pin(const std::string& text, Model& model, int ranks) {
+TablePin parse_pin(const std::string& text, const std::string& place, Model& model, int ranks) {
   const auto equals = text.rfind('=');
-  require<CLI::ValidationError>(
-      equals != text.npos,
-      "--pin {}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3", text);
+  require<CLI::ValidationError>(equals != text.npos,
+                                "{}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3",
+                                place);
   std::string how = text.substr(equals + 1);
   TablePin pin{.table = model.keep(text.substr(0, equals))};
   if (const auto at = how.find('@'); at != how.npos) {
-    pin.rank = number(how.substr(at + 1), 0, ranks - 1, text);
+    pin.rank = number(how.substr(at + 1), 0, ranks - 1, place);
     how.resize(at);
   }
   if (const auto colon = how.find(':'); colon != how.npos) {
-    pin.parts = number(how.substr(colon + 1), 1, ranks, text);
+    pin.parts = number(how.substr(colon + 1), 1, ranks, place);
     how.resize(colon);
   }
-  pin.cut = cut_named(how);
+  const std::optional<Cut> cut = find_cut(how);
+  require<CLI::ValidationError>(cut.has_value(), "{}: there is no policy '{}': {}", place, how,
+                                kCutNames);
+  pin.cut = *cut;
   const auto table = std::find_if(model.tables.begin(), model.tables.end(),
                                   [&](const TableSpec& t) { return t.name == pin.table; });
-  require(table != model.tables.end(), "--pin: '{}' has no table '{}'", model.name, pin.table);
+  require(table != model.tables.end(), "{}: '{}' has no table '{}'", place, model.name, pin.table);
   require(pin.parts == 0 || table->width % pin.parts == 0,
-          "--pin {}: {} parts do not divide the {} columns of '{}'", text, pin.parts, table->width,
+          "{}: {} parts do not divide the {} columns of '{}'", place, pin.parts, table->width,
           pin.table);
   return pin;
 }
 
-MemoryCost memory_cost(const std::string& optimizer, int element_bytes) {
-  MemoryCost cost = optimizer == "sgd"       ? memory_cost_of<Sgd>
-                    : optimizer == "adagrad" ? memory_cost_of<Adagrad>
-                    : optimizer == "adam"    ? memory_cost_of<Adam>
-                                             : memory_cost_of<RowWiseAdagrad>;
-  cost.per_element += element_bytes - 4;
-  return cost;
+struct OptimizerName {
+  const char *option, *type;
+  MemoryCost memory;
+};
+constexpr std::array<OptimizerName, 4> kOptimizers{
+    {{"sgd", "Sgd", memory_cost_of<Sgd>},
+     {"adagrad", "Adagrad", memory_cost_of<Adagrad>},
+     {"rowwise-adagrad", "RowWiseAdagrad", memory_cost_of<RowWiseAdagrad>},
+     {"adam", "Adam", memory_cost_of<Adam>}}};
+
+const OptimizerName& optimizer_named(const std::string& name) {
+  return *std::find_if(kOptimizers.begin(), kOptimizers.end(),
+                       [&](const OptimizerName& o) { return o.option == name; });
 }
 
 std::int64_t gib(double value) { return static_cast<std::int64_t>(value * 1024 * 1024 * 1024); }
@@ -219,24 +231,53 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
                      : ", without --pin and --forbid");
 }
 
+/// Returns "model.yaml:3: cluster.memory: " if the file says what a rank has.
+std::string place_of_memory(const Model& model) {
+  for (const char* option : {"--memory", "--ranks", "--cluster"})
+    for (const Setting& setting : model.settings)
+      if (setting.option == option) return setting.place + ": ";
+  return {};
+}
+
 /// Tables x ranks that are planned in about a minute.
 constexpr std::int64_t kMostPlaces = 2'000'000;
 
-void run(const Options& options) {
+/// Writes for make and ninja which files the header is made of.
+std::string dependencies(const Options& options, bool cluster_file) {
+  const auto written = [](const std::string& path) {
+    std::string out;
+    for (const char c : std::filesystem::absolute(path).lexically_normal().string()) {
+      if (c == ' ' || c == '#') out += '\\';
+      if (c == '$') out += '$';
+      out += c;
+    }
+    return out;
+  };
+  std::string text = written(options.header) + ": " + written(options.file);
+  if (!options.read.data.empty()) text += " " + written(options.read.data);
+  if (cluster_file) text += " " + written(options.cluster);
+  return text + "\n";
+}
+
+void run(Options& options) {
   const bool drawn = !options.page.empty() || !options.svg.empty();
   require<CLI::ValidationError>(!drawn || options.ranks <= kMostDrawnRanks,
                                 "--page and --svg draw at most {} ranks; take --json for {}",
                                 kMostDrawnRanks, options.ranks);
   const bool own_file = options.cluster != "dgx-a100" && options.cluster != "hgx-h200" &&
                         options.cluster != "cpu" && options.cluster != "host";
-  support::check_paths(
-      {{"FILE", options.file}, {"--cluster", own_file ? options.cluster : std::string()}},
-      {{"--out", options.out},
-       {"--header", options.header},
-       {"--page", options.page},
-       {"--svg", options.svg},
-       {"--json", options.json}});
-  Model model = read_model(options.file, options.model, options.width);
+  support::check_paths({{"FILE", options.file},
+                        {"data", options.read.data},
+                        {"--cluster", own_file ? options.cluster : std::string()}},
+                       {{"--out", options.out},
+                        {"--header", options.header},
+                        {"--page", options.page},
+                        {"--svg", options.svg},
+                        {"--json", options.json},
+                        {"--depfile", options.depfile}});
+  require<CLI::ValidationError>(options.depfile.empty() || !options.header.empty(),
+                                "--depfile tells what a header is made of; give --header, too");
+  Model& model = options.read;
   require(std::ssize(model.tables) * options.ranks <= kMostPlaces,
           "{}: {} tables on {} ranks are more than is planned in one piece ({} x {} is over {}): "
           "plan for fewer ranks, or join small "
@@ -247,26 +288,35 @@ void run(const Options& options) {
   if (options.batch > 0) workload.batch = options.batch;
   if (options.skew >= 0) workload.skew = options.skew;
   workload.element_bytes = options.element_bytes;
-  workload.memory = memory_cost(options.optimizer, options.element_bytes);
+  const OptimizerName& optimizer = optimizer_named(options.optimizer);
+  workload.memory = optimizer.memory;
+  workload.memory.per_element += options.element_bytes - 4;
   const Constants constants = constants_of(options);
   const Cluster& cluster = constants.cluster;
   PlanConstraints constraints{.reserve = gib(options.reserve),
                               .memory_balance = options.memory_balance,
                               .memory_share = options.memory_share};
-  for (const std::string& pin : options.pins)
-    constraints.pins.push_back(parse_pin(pin, model, options.ranks));
+  for (std::size_t p = 0; p < options.pins.size(); ++p) try {
+      constraints.pins.push_back(
+          parse_pin(options.pins[p], options.pin_places[p], model, options.ranks));
+    } catch (const CLI::ValidationError& error) {
+      if (options.pin_places[p].starts_with("--")) throw;
+      throw DataError(error.what());
+    }
   for (const std::string& name : options.forbidden)
-    constraints.forbidden.push_back(cut_named(name));
+    constraints.forbidden.push_back(*find_cut(name));
 
   Output out("--out", options.out), header("--header", options.header),
-      page("--page", options.page), svg("--svg", options.svg), json("--json", options.json);
+      page("--page", options.page), svg("--svg", options.svg), json("--json", options.json),
+      depfile("--depfile", options.depfile);
   const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
   const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster, workload);
-  Report report{model, cluster, workload, constants.source, constants.measured};
+  Report report{model, cluster, workload, constants.source, constants.measured, optimizer.type};
   PlanChoice choice = Planner(uncut, costs, constraints).search();
   if (!choice.fits)
-    throw InvalidArgument(no_fit_text(uncut, cluster, workload, constraints, options));
+    throw InvalidArgument(place_of_memory(model) +
+                          no_fit_text(uncut, cluster, workload, constraints, options));
   report.candidates.push_back(candidate("planned", std::move(choice), uncut, costs,
                                         constraints.reserve, !options.page.empty()));
   for (const Strategy s : all_strategies)
@@ -284,6 +334,7 @@ void run(const Options& options) {
   if (page.file) page.write(page_of(report));
   if (svg.file) svg.write(svg_of(report));
   json.write(json_of(report).dump(1) + "\n");
+  if (depfile.file) depfile.write(dependencies(options, own_file));
 }
 
 /// A number in [least, most]; no other check refuses nan.
@@ -347,6 +398,28 @@ std::string is_namespace(const std::string& text) {
   return {};
 }
 
+/// Gives options what the file says of them, unless the command line does. Throws DataError with the
+/// file and the line.
+void apply_settings(CLI::App& app, Options& o) {
+  std::set<std::string> given;
+  for (const Setting& setting : o.read.settings)
+    if (app.get_option(setting.option)->count() > 0) given.insert(setting.option);
+  for (const std::string& pin : o.pins) o.pin_places.push_back("--pin " + pin);
+  for (const Setting& setting : o.read.settings) {
+    if (given.contains(setting.option)) continue;
+    CLI::Option* const option = app.get_option(setting.option);
+    try {
+      option->add_result(setting.value);
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      std::string_view text = error.what();
+      if (text.starts_with(setting.option + ": ")) text.remove_prefix(setting.option.size() + 2);
+      throw DataError(fmt::format("{}: {}", setting.place, text));
+    }
+    if (setting.option == "--pin") o.pin_places.push_back(setting.place);
+  }
+}
+
 std::optional<Options> parse(int argc, char** argv) {
   Options o;
   CLI::App app(
@@ -400,6 +473,10 @@ std::optional<Options> parse(int argc, char** argv) {
       ->option_text("PIN");
   app.add_option("--forbid", o.forbidden, "A policy that no other table may get; may be repeated")
       ->allow_extra_args(false)
+      ->check([](const std::string& text) {
+        return find_cut(text) ? std::string()
+                              : fmt::format("there is no policy '{}': {}", text, kCutNames);
+      })
       ->option_text("POLICY");
   between(
       app.add_option("--memory-balance", o.memory_balance,
@@ -418,6 +495,9 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--namespace", o.name_space, "Of the header: A, or A::B")
       ->check(is_namespace)
       ->option_text("NAME [planned]");
+  app.add_option("--depfile", o.depfile,
+                 "Write for make and ninja which files the header is made of")
+      ->option_text("FILE");
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
   app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
   app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");
@@ -427,6 +507,8 @@ std::optional<Options> parse(int argc, char** argv) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
   if (!support::parse(app, argc, argv)) return std::nullopt;
+  o.read = read_model(o.file, o.model, o.width);
+  apply_settings(app, o);
   return o;
 }
 
@@ -434,7 +516,7 @@ std::optional<Options> parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return support::run_program("tessera_plan", "plan for fewer tables or ranks", [&] {
-    if (const auto options = parse(argc, argv)) run(*options);
+    if (auto options = parse(argc, argv)) run(*options);
     return 0;
   });
 }

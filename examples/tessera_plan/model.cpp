@@ -4,6 +4,7 @@
 
 #include "../support/files.hpp"
 #include "feature_spec.hpp"
+#include "place.hpp"
 #include "plain_yaml.hpp"
 
 #include <tessera/core/error.hpp>
@@ -13,75 +14,129 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <initializer_list>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
-namespace plan {
-namespace {
+namespace plan { namespace {
+class Node;
+}  // namespace
+}  // namespace plan
+
+template <>
+struct fmt::formatter<plan::Node> : fmt::formatter<std::string> {
+  fmt::format_context::iterator format(const plan::Node& node, fmt::format_context& context) const;
+};
+
+namespace plan { namespace {
 
 using namespace tessera;
 using Json = nlohmann::ordered_json;
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 /// Names stand in C++, in pages and in lines of text: without line ends and the like. Throws
 /// DataError with the place.
 std::string checked_name(std::string name, const std::string& place) {
   require<DataError>(!name.empty(), "{}: the name is empty", place);
   for (const char c : name)
-    require<DataError>(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f,
+    require<DataError>(!is_control(c),
                        "{}: a name with the control character {:#04x}; names are one line", place,
                        static_cast<unsigned char>(c));
   return name;
 }
 
-/// A value of a document with its path, for errors.
+/// A value of a document with its path. Formatted, it is its place, for errors.
 class Node {
  public:
-  Node(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
+  Node(const Json& json, const Source& source, std::string path = {})
+      : json_(json), source_(source), path_(std::move(path)) {}
 
   const Json& json() const { return json_; }
-  const std::string& path() const { return path_; }
+  const Source& source() const { return source_; }
+  std::string place() const { return place_text(source_, path_); }
   bool has(const char* key) const {
     return json_.is_object() && json_.contains(key) && !json_.at(key).is_null();
   }
   Node at(const std::string& key) const {
-    require<DataError>(json_.is_object() && json_.contains(key), "{}: '{}' is missing", path_, key);
-    return {json_.at(key), path_ + "." + key};
+    require<DataError>(json_.is_object() && json_.contains(key), "{}: '{}' is missing", *this, key);
+    return {json_.at(key), source_, path_of(path_, key)};
   }
   std::vector<Node> list() const {
-    require<DataError>(json_.is_array(), "{}: must be a list", path_);
+    require<DataError>(json_.is_array(), "{}: must be a list", *this);
     std::vector<Node> items;
     for (std::size_t i = 0; i < json_.size(); ++i)
-      items.push_back({json_[i], fmt::format("{}[{}]", path_, i)});
+      items.push_back({json_[i], source_, path_of(path_, i)});
     return items;
   }
+  /// The values of a mapping with their keys.
+  std::vector<std::pair<std::string, Node>> pairs() const {
+    require<DataError>(json_.is_object(), "{}: must be a mapping", *this);
+    std::vector<std::pair<std::string, Node>> all;
+    for (const auto& [key, value] : json_.items())
+      all.emplace_back(key, Node{value, source_, path_of(path_, key)});
+    return all;
+  }
+  /// Throws DataError for a key that is none of these.
+  void only(const char* what, std::initializer_list<std::string_view> keys) const {
+    for (const auto& [key, value] : pairs())
+      require<DataError>(std::find(keys.begin(), keys.end(), key) != keys.end(),
+                         "{}: {} has no '{}'; there are {}", value, what, key,
+                         fmt::join(keys, ", "));
+  }
   double number(double least, double most) const {
-    require<DataError>(json_.is_number(), "{}: must be a number", path_);
+    require<DataError>(json_.is_number(), "{}: must be a number", *this);
     const double value = json_.get<double>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value,
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this, value,
                        least, most);
     return value;
   }
   std::int64_t whole(std::int64_t least, std::int64_t most) const {
-    require<DataError>(json_.is_number_integer(), "{}: must be a whole number", path_);
+    require<DataError>(json_.is_number_integer(), "{}: must be a whole number", *this);
     const auto value = json_.get<std::int64_t>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value,
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this, value,
                        least, most);
     return value;
   }
   std::string text() const {
-    require<DataError>(json_.is_string(), "{}: must be a text", path_);
+    require<DataError>(json_.is_string(), "{}: must be a text", *this);
     return json_.get<std::string>();
   }
-  std::string name() const { return checked_name(text(), path_); }
+  std::string name() const {
+    std::string name = text();
+    if (name.empty() || std::any_of(name.begin(), name.end(), is_control))
+      checked_name(name, place());
+    return name;
+  }
 
  private:
   const Json& json_;
+  const Source& source_;
   std::string path_;
 };
+
+}  // namespace
+}  // namespace plan
+
+fmt::format_context::iterator fmt::formatter<plan::Node>::format(
+    const plan::Node& node, fmt::format_context& context) const {
+  return fmt::formatter<std::string>::format(node.place(), context);
+}
+
+namespace plan {
+namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr double kMostHotness = 1e5;
 constexpr std::size_t kMostFeatures = 20'000;
+
+/// A path in a file, which is beside that file if it is relative.
+std::string beside(const std::string& file, const std::string& path) {
+  return (std::filesystem::path(file).parent_path() / path).string();
+}
 
 std::string known(const Json& object) {
   std::vector<std::string> keys;
@@ -120,7 +175,7 @@ std::vector<double> hotness_of(const Node& table) {
   if (hotness.json().is_number()) return {hotness.number(0.001, kMostHotness)};
   std::vector<double> all;
   for (const Node& one : hotness.list()) all.push_back(one.number(0.001, kMostHotness));
-  require<DataError>(!all.empty(), "{}: must not be empty", hotness.path());
+  require<DataError>(!all.empty(), "{}: must not be empty", hotness);
   return all;
 }
 
@@ -131,39 +186,138 @@ std::vector<std::string> feature_names(const Node& table, std::vector<double>& h
   for (const Node& feature : table.at("features").list()) names.push_back(feature.name());
   if (hotness.size() == 1) hotness.assign(names.size(), hotness.front());
   require<DataError>(!names.empty() && names.size() == hotness.size(),
-                     "{}.features: {} names, but {} values of hotness", table.path(), names.size(),
+                     "{}: {} names, but {} values of hotness", table.at("features"), names.size(),
                      hotness.size());
   return names;
 }
 
+/// The features of the file of "from data", each with its number of ids.
+std::map<std::string, std::int64_t> read_data(Model& model, const Node& root) {
+  std::map<std::string, std::int64_t> rows;
+  if (!root.has("data")) return rows;
+  const Node data = root.at("data");
+  model.data = beside(root.source().file, data.text());
+  try {
+    for (const CategoricalFeature& f :
+         read_feature_spec(support::read_file(model.data), model.data))
+      rows[f.name] = f.cardinality;
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: {}", data, error.what()));
+  }
+  return rows;
+}
+
+/// A number of rows, or "from data": that of the feature of the table's name, or else the largest of
+/// the features that read it.
+std::int64_t rows_of(const Node& table, const std::map<std::string, std::int64_t>& data,
+                     const std::vector<std::string>& features) {
+  const Node rows = table.at("rows");
+  if (!rows.json().is_string()) return rows.whole(1, kMostRows);
+  require<DataError>(rows.text() == "from data",
+                     "{}: '{}' is neither a whole number nor 'from data'", rows, rows.text());
+  require<DataError>(
+      !data.empty(),
+      "{}: from data, but no data are named; add 'data: FOLDER/feature_spec.yaml' to "
+      "the file, as convert_dataset writes it",
+      rows);
+  const std::string name = table.at("name").name();
+  if (const auto own = data.find(name); own != data.end()) return own->second;
+  std::int64_t most = 0;
+  for (const std::string& feature : features)
+    if (const auto found = data.find(feature); found != data.end())
+      most = std::max(most, found->second);
+  std::vector<std::string> names;
+  for (const auto& [feature, count] : data) names.push_back(feature);
+  require<DataError>(most > 0, "{}: the data have no feature '{}'; there are {}", rows, name,
+                     fmt::join(names, ", "));
+  return most;
+}
+
+/// What the file says in place of options.
+void read_settings(Model& model, const Node& root) {
+  const auto plain = [](const Node& value) {
+    return value.json().is_string() ? value.text() : value.json().dump();
+  };
+  const auto add = [&](const char* option, const Node& value, std::string text) {
+    require<DataError>(value.json().is_primitive() && !value.json().is_boolean(),
+                       "{}: must be a text or a number", value);
+    model.settings.push_back({option, std::move(text), value.place()});
+  };
+  const auto add_cluster = [&](const Node& value) {
+    const std::string name = value.text();
+    const bool file = name.find('.') != name.npos || name.find('/') != name.npos;
+    add("--cluster", value, file ? beside(root.source().file, name) : name);
+  };
+  for (const auto& [key, option] :
+       {std::pair{"optimizer", "--optimizer"}, std::pair{"element_bytes", "--element-bytes"}})
+    if (root.has(key)) add(option, root.at(key), plain(root.at(key)));
+  if (root.has("cluster")) {
+    const Node cluster = root.at("cluster");
+    if (!cluster.json().is_object()) {
+      add_cluster(cluster);
+    } else {
+      cluster.only("a cluster", {"name", "ranks", "ranks_per_node", "cores", "memory",
+                                 "host_memory", "file_memory", "reserve"});
+      for (const auto& [key, value] : cluster.pairs()) {
+        std::string option = "--" + key;
+        std::replace(option.begin(), option.end(), '_', '-');
+        if (key == "name")
+          add_cluster(value);
+        else
+          add(option.c_str(), value, plain(value));
+      }
+    }
+  }
+  if (root.has("pins"))
+    for (const auto& [table, how] : root.at("pins").pairs())
+      add("--pin", how, fmt::format("{}={}", table, how.text()));
+  if (root.has("forbid"))
+    for (const Node& cut : root.at("forbid").list()) add("--forbid", cut, cut.text());
+}
+
 /// {"tables": [{"name", "rows", "width", "hotness": 1 or [1, 10], "features": [NAME, NAME], "skew",
-/// "pooling"}], "workload": {...}, "dense": {...}}
+/// "pooling"}], "workload": {...}, "dense": {...}, and what read_settings reads}
 void read_tables(Model& model, const Node& root, int width) {
+  root.only("a model", {"name", "tables", "data", "workload", "dense", "optimizer", "element_bytes",
+                        "cluster", "pins", "forbid"});
+  const std::map<std::string, std::int64_t> data = read_data(model, root);
+  std::set<std::string> given;
   for (const Node& table : root.at("tables").list()) {
-    const std::string pooling = table.has("pooling") ? table.at("pooling").text() : "sum";
-    require<DataError>(find_pooling(pooling).has_value(),
-                       "{}.pooling: '{}' is none of sum, mean, sqrtn, max and none (a sequence)",
-                       table.path(), pooling);
+    table.only("a table", {"name", "rows", "width", "hotness", "features", "skew", "pooling"});
+    Pooling pooling = Pooling::sum;
+    if (table.has("pooling")) {
+      const Node given_pooling = table.at("pooling");
+      const auto found = find_pooling(given_pooling.text());
+      require<DataError>(found.has_value(),
+                         "{}: '{}' is none of sum, mean, sqrtn, max and none (a sequence)",
+                         given_pooling, given_pooling.text());
+      pooling = *found;
+    }
+    const std::string name = table.at("name").name();
+    require<DataError>(given.insert(name).second, "{}: the name '{}' stands twice among the tables",
+                       table.at("name"), name);
     std::vector<double> hotness = hotness_of(table);
     const std::vector<std::string> names = feature_names(table, hotness);
-    add_table(model, table.at("name").name(), table.at("rows").whole(1, kMostRows),
+    add_table(model, name, rows_of(table, data, names),
               table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width,
-              hotness, table.has("skew") ? table.at("skew").number(0, 16) : -1,
-              *find_pooling(pooling), names);
+              hotness, table.has("skew") ? table.at("skew").number(0, 16) : -1, pooling, names);
   }
+  read_settings(model, root);
   if (root.has("workload")) {
     const Node workload = root.at("workload");
+    workload.only("a workload", {"batch", "skew", "sorted_ids"});
     if (workload.has("skew")) model.workload.skew = workload.at("skew").number(0, 16);
     if (workload.has("batch"))
       model.workload.batch = workload.at("batch").whole(1, std::int64_t{1} << 40);
     if (workload.has("sorted_ids")) {
-      require<DataError>(workload.at("sorted_ids").json().is_boolean(),
-                         "{}.sorted_ids: must be true or false", workload.path());
+      require<DataError>(workload.at("sorted_ids").json().is_boolean(), "{}: must be true or false",
+                         workload.at("sorted_ids"));
       model.workload.sorted_ids = workload.at("sorted_ids").json().get<bool>();
     }
   }
   if (root.has("dense")) {
     const Node dense = root.at("dense");
+    dense.only("'dense'", {"flops_per_sample", "bytes_per_sample", "parameters"});
     if (dense.has("flops_per_sample"))
       model.workload.dense_flops = dense.at("flops_per_sample").number(0, 1e18);
     if (dense.has("bytes_per_sample"))
@@ -209,7 +363,7 @@ void read_groups(Model& model, const Node& root, const Node& entry) {
       hidden += out;
       in = out;
     }
-    require<DataError>(parameters <= 1e18, "{}: {} dense parameters are too many", entry.path(),
+    require<DataError>(parameters <= 1e18, "{}: {} dense parameters are too many", entry,
                        parameters);
     w.dense_parameters = static_cast<std::int64_t>(parameters);
     // vectors read, their gradients written; activations and gradients of the layers
@@ -230,7 +384,7 @@ void read_cardinalities(Model& model, const Node& root, const Node& set, int wid
   for (const auto& [key, value] : set.json().items())
     if (key.rfind("multi_hot_sizes", 0) == 0) sizes = set.at(key).list();
   require<DataError>(sizes.empty() || sizes.size() == rows.size(),
-                     "{}: {} cardinalities, but {} multi-hot sizes", set.path(), rows.size(),
+                     "{}: {} cardinalities, but {} multi-hot sizes", set, rows.size(),
                      sizes.size());
   if (root.has("embedding_dim"))
     width = static_cast<int>(root.at("embedding_dim").whole(1, 1 << 16));
@@ -239,15 +393,15 @@ void read_cardinalities(Model& model, const Node& root, const Node& set, int wid
               {sizes.empty() ? 1 : sizes[i].number(0.001, kMostHotness)}, -1);
 }
 
-void read_document(Model& model, const Json& json, const std::string& path,
-                   const std::string& which, int width) {
-  const Node root(json, path);
+void read_document(Model& model, const Json& json, const Source& source, const std::string& which,
+                   int width) {
+  const Node root(json, source);
   for (const char* key : {"models", "sets"}) {
     if (!root.has(key)) continue;
     const Node all = root.at(key);
-    require<DataError>(all.has(which.c_str()), "{}: --model must name one of: {}", path,
+    require<DataError>(all.has(which.c_str()), "{}: --model must name one of: {}", source.file,
                        known(all.json()));
-    model.name = checked_name(which, path + ": --model");
+    model.name = checked_name(which, source.file + ": --model");
     const Node entry = all.at(which);
     if (entry.has("tables")) return read_tables(model, entry, width);
     return std::string_view(key) == "models" ? read_groups(model, root, entry)
@@ -260,17 +414,18 @@ void read_document(Model& model, const Json& json, const std::string& path,
 }  // namespace
 
 Model read_model(const std::string& path, const std::string& which, int width) {
-  const std::string text = support::read_file(path);
+  Source source{path, support::read_file(path)};
+  const std::string& text = source.text;
   Model model;
   model.name = "model";
   const auto ends_with = [&](std::string_view end) {
     return path.size() >= end.size() &&
            path.compare(path.size() - end.size(), end.size(), end) == 0;
   };
-  const bool yaml = ends_with(".yaml") || ends_with(".yml");
-  if (yaml && !is_feature_spec(text)) {
-    read_document(model, plain_yaml(text, path), path, which, width);
-  } else if (yaml) {
+  source.yaml = ends_with(".yaml") || ends_with(".yml");
+  if (source.yaml && !is_feature_spec(text)) {
+    read_document(model, plain_yaml(text, path), source, which, width);
+  } else if (source.yaml) {
     for (const CategoricalFeature& f : read_feature_spec(text, path))
       add_table(model, checked_name(f.name, path), f.cardinality, width, {f.hotness}, f.skew);
   } else {
@@ -280,7 +435,7 @@ Model read_model(const std::string& path, const std::string& which, int width) {
     } catch (const Json::exception& error) {
       throw DataError(fmt::format("{}: {}", path, error.what()));
     }
-    read_document(model, json, path, which, width);
+    read_document(model, json, source, which, width);
   }
   require<DataError>(!model.tables.empty(), "{}: there are no tables", path);
   std::set<std::string_view> tables, features;

@@ -12,12 +12,20 @@
 
 namespace plan {
 
+/// What a file says in place of an option of the command line.
+struct Setting {
+  std::string option, value;
+  std::string place;  ///< file, line and path, for errors
+};
+
 /// Tables, features and dense layers, as read from a file. Specs point to the names that it keeps.
 struct Model {
   std::string name;
   std::vector<tessera::TableSpec> tables;
   std::vector<tessera::FeatureSpec> features;
-  tessera::Workload workload{};  ///< what the file says of it: skew, sorted ids, dense layers
+  tessera::Workload workload{};   ///< what the file says of it: skew, sorted ids, dense layers
+  std::vector<Setting> settings;  ///< cluster, optimizer, pins and the like
+  std::string data;               ///< the file of "from data"; empty: none
   std::deque<std::string> names;
 
   Model() = default;
@@ -30,7 +38,7 @@ struct Model {
 
 /// Reads a model from a JSON file (docs/cost_model.md lists the formats) or a feature specification
 /// in YAML. `which`: its name, in a file of several. `width`: of tables for which the file names
-/// none. Throws tessera::DataError with the file and the place.
+/// none. Throws tessera::DataError with the file, the line and the place.
 Model read_model(const std::string& path, const std::string& which, int width);
 
 }  // namespace plan

@@ -28,6 +28,7 @@ struct Report {
   tessera::Workload workload;
   std::string source;                         ///< of the cluster's constants
   bool measured = false;                      ///< they were
+  std::string optimizer;                      ///< of tables: the name of its class
   std::vector<Candidate> candidates{};        ///< the planner's first, then the plain strategies
   tessera::RunnerUp runner_up{};              ///< of these
   std::vector<tessera::CutReason> reasons{};  ///< of the tables that are shown, largest first
@@ -53,7 +54,8 @@ std::string elsewhere_text(const tessera::Prediction& prediction);
 /// prediction is worth.
 std::string text_of(const Report& report);
 
-/// A header with `using Plan = ...` in a namespace: the same rectangles on the same ranks.
+/// A header with `using Plan = ...` in a namespace: the same rectangles on the same ranks. Beside it
+/// the optimizer that was planned for, the cluster and the batch.
 std::string header_of(const Report& report, const std::string& name_space);
 
 /// The plan's rectangles coloured by rank, memory and predicted time of every rank: a picture of

@@ -180,9 +180,11 @@ std::string header_of(const Report& report, const std::string& name_space) {
   return fmt::format(R"(// Written by tessera_plan: {} on {} ranks, predicted step {} ms.
 #pragma once
 
+#include <tessera/optimizer/optimizers.hpp>
 #include <tessera/sharding/plan.hpp>
 
 #include <array>
+#include <cstdint>
 
 namespace {} {{
 
@@ -190,13 +192,16 @@ namespace {} {{
 using Plan = tessera::Plan<
 {}    tessera::Features<tessera::FeatureArray<kFeatures>>>;
 
+using Optimizer = tessera::{};
+
 inline constexpr auto kCluster = {};
+inline constexpr std::int64_t kBatch = {};  // of a step, over all ranks
 
 }}  // namespace {}
 )",
                      report.model.name, report.cluster.ranks,
                      milliseconds_text(best.prediction.step_seconds), name_space, arrays, entries,
-                     to_cpp(report.cluster), name_space);
+                     report.optimizer, to_cpp(report.cluster), report.workload.batch, name_space);
 }
 
 }  // namespace plan

@@ -265,13 +265,14 @@ TEST_CASE("constraints, and what cannot be") {
   fails("{\"tables\": [", "", "parse error");
   fails("{}", "", "'tables' is missing");
   fails(R"({"tables": []})", "", "there are no tables");
-  fails(R"({"tables": [{"name": "a", "rows": -1}]})", "", "m.json.tables[0].rows: -1 is not in 1");
+  fails(R"({"tables": [{"name": "a", "rows": -1}]})", "",
+        "m.json:1: tables[0].rows: -1 is not in 1");
   fails(R"({"tables": [{"name": "a", "rows": "x"}]})", "",
-        "m.json.tables[0].rows: must be a whole number");
+        "m.json:1: tables[0].rows: 'x' is neither a whole number nor 'from data'");
   fails(R"({"tables": [{"name": "a\nb", "rows": 5}]})", "",
-        "m.json.tables[0].name: a name with the control character 0x0a");
+        "m.json:1: tables[0].name: a name with the control character 0x0a");
   fails(R"({"name": "a\nb", "tables": [{"name": "a", "rows": 5}]})", "",
-        "m.json.name: a name with the control character 0x0a");
+        "m.json:1: name: a name with the control character 0x0a");
   fails(R"({"tables": [{"name": "a", "rows": 5, "hotness": [1, 2], "features": ["a"]}]})", "",
         "1 names, but 2 values of hotness");
   fails(R"({"tables": [{"name": "a", "rows": 5, "features": ["x", "x"]}]})", "",
@@ -295,8 +296,80 @@ TEST_CASE("tables in YAML are read as those in JSON are") {
   CHECK(yaml.err == "");
   CHECK(yaml.out == json.out);
   CHECK(yaml.json("plan.json") == json.json("plan.json"));
-  CHECK(Run("m.yaml", "tables:\n- {name: a, rows: many}\n", "").err ==
-        "tessera_plan: m.yaml.tables[0].rows: must be a whole number\n");
+}
+
+TEST_CASE("a model's file says on what it is planned; the command line says otherwise") {
+  const std::string data =
+      "channel_spec:\n  categorical: [user, seen]\nfeature_spec:\n  user:\n    cardinality: 12345\n"
+      "  seen:\n    cardinality: 77\n";
+  const TemporaryFolder folder;
+  std::ofstream(folder.path / "feature_spec.yaml") << data;
+  const std::string model = "name: shop\ndata: " + (folder.path / "feature_spec.yaml").string() +
+                            R"(
+optimizer: adam
+element_bytes: 4
+cluster: {name: cpu, ranks: 4, cores: 2, memory: 16}
+pins:
+  user: column-wise:4
+  item: table-wise@3
+forbid: [replicated]
+workload: {batch: 512}
+tables:
+- {name: user, rows: from data, width: 16}
+- {name: item, rows: from data, width: 8, features: [seen]}
+)";
+  const Run run("m.yaml", model, "--header plan.hpp --depfile plan.d --json plan.json");
+  REQUIRE(run.err == "");
+  CHECK(run.out.find("shop: 2 tables, 2 features, 4 ranks, batch 512") != std::string::npos);
+  CHECK(run.out.find("user: column-wise 4: pinned\n") != std::string::npos);
+  CHECK(run.out.find("item: table-wise: pinned\n") != std::string::npos);
+  const std::string header = text_of(run.folder.path / "plan.hpp"),
+                    depfile = text_of(run.folder.path / "plan.d");
+  for (const char* text : {".rows = 12345", ".rows = 77", "using Optimizer = tessera::Adam;",
+                           "kBatch = 512;", ".concurrent_ranks = 2", "OnRank<3>"})
+    CHECK(header.find(text) != std::string::npos);
+  CHECK(depfile == fmt::format("{0}/plan.hpp: {0}/m.yaml {1}/feature_spec.yaml\n",
+                               run.folder.path.string(), folder.path.string()));
+  const Run other("m.yaml", model,
+                  "--ranks 2 --pin user=row-wise --optimizer sgd --json plan.json");
+  REQUIRE(other.err == "");
+  CHECK(other.out.find(" 2 ranks") != std::string::npos);
+  CHECK(other.out.find("user: row-wise: pinned\n") != std::string::npos);
+  CHECK(other.out.find("item: table-wise: pinned\n") == std::string::npos);
+}
+
+TEST_CASE("a mistake in a model's file is told with the line") {
+  const auto says = [](const std::string& name, const std::string& model, const std::string& text) {
+    const Run run(name, model, "");
+    CAPTURE(model);
+    INFO(run.err);
+    CHECK(run.status == 1);
+    CHECK(run.err.rfind("tessera_plan: " + name + ":" + text, 0) == 0);
+  };
+  const std::string table = "tables:\n- name: a\n  rows: 50\n  width: 8\n";
+  says("m.yaml", "tables:\n- {name: a, rows: many}\n",
+       "2: tables[0].rows: 'many' is neither a whole number nor 'from data'\n");
+  says("m.yaml", "tables:\n- name: a\n  rows: from data\n",
+       "3: tables[0].rows: from data, but no data are named; add 'data: FOLDER/feature_spec.yaml'");
+  says("m.yaml", table + "  witdh: 3\n",
+       "5: tables[0].witdh: a table has no 'witdh'; there are name");
+  says("m.yaml", table + "optimiser: adam\n",
+       "5: optimiser: a model has no 'optimiser'; there are");
+  says("m.yaml", table + "- {name: a, rows: 3}\n", "5: tables[1].name: the name 'a' stands twice");
+  says("m.yaml", table + "optimizer: adamw\n", "5: optimizer: ");
+  says("m.yaml", table + "cluster:\n  name: cpu\n  ranks: none\n", "7: cluster.ranks: ");
+  says("m.yaml", table + "cluster:\n  rank: 3\n",
+       "6: cluster.rank: a cluster has no 'rank'; there");
+  says("m.yaml", table + "pins:\n  b: row-wise\n", "6: pins.b: 'model' has no table 'b'\n");
+  says("m.yaml", table + "pins:\n  a: rowwise\n", "6: pins.a: there is no policy 'rowwise': repl");
+  says("m.yaml", table + "pins:\n  a: column-wise:3\n", "6: pins.a: 3 parts do not divide the 8");
+  says("m.yaml", table + "forbid:\n- grids\n", "6: forbid[0]: there is no policy 'grids'");
+  says("m.yaml", table + "cluster: {memory: 1e-9}\n", "5: cluster.memory: no plan fits: ");
+  says("m.yaml", table + "data: nowhere.yaml\n", "5: data: cannot open 'nowhere.yaml'");
+  says("m.json", "{\"tables\": [\n{\"name\": \"a\",\n \"rows\": 1.5\n}]}",
+       "3: tables[0].rows: must be");
+  says("m.json", "{\"tables\": [\n{\"name\": \"a\",\n\t\"rows\": 5},\n{\"name\": \"b\"}]}",
+       "4: tables[1]: 'rows' is missing\n");
 }
 
 TEST_CASE("two headers stand in one program, each in a namespace of its own") {
