@@ -86,7 +86,7 @@ FMT_VERSION' | "$compiler" -E -x c++ - | tail -n 1)
     python3 -c 'import yaml' || { echo "no PyYAML (Debian: python3-yaml)"; exit 77; }
     # As conda build does: build.sh in a copy of the sources, then the recipe's test commands in a copy of its files.
     mkdir "$work/source" "$work/test" "$work/prefix"
-    cp -r "$root"/{CMakeLists.txt,LICENSE,include,cmake} "$work/source"
+    cp -r "$root"/{CMakeLists.txt,LICENSE,include,cmake,examples} "$work/source"
     (cd "$work/source" && PREFIX=$work/prefix bash "$packages/conda/build.sh") >"$work/build.log"
     python3 - "$packages/conda/meta.yaml" "$version" >"$work/commands" <<'END' || fail "the recipe is wrong"
 import sys, yaml

@@ -37,7 +37,7 @@ class TesseraConan(ConanFile):
         self.version = ".".join(re.findall(r"#define TESSERA_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", text))
 
     def export_sources(self):
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "examples/tessera_plan*", "examples/support/*"):
             copy(self, pattern, self._checkout, self.export_sources_folder)
 
     def requirements(self):
