@@ -195,8 +195,9 @@ void predict_plan(MeasuredPlan& plan, const std::vector<KeyedJagged<Id>>& batche
 /// else the machine does slows all of them. Throws InvalidArgument if there is no batch or no rank,
 /// if samples do not part among the ranks, and for plans of other tables.
 ///
-///     for (const MeasuredPlan& plan : measure_plans<ByRows, ByColumns>(batches, 4))
-///       fmt::print("{:.3f} ms\n", 1e3 * plan.measured.step_seconds);
+///     const std::vector<MeasuredPlan> plans =
+///         measure_plans<MyPlan, OtherPlan>(std::vector{batch}, 4);
+///     const std::string text = describe_plans(plans);
 template <class... Plans, IdType Id, class O = RowWiseAdagrad>
 std::vector<MeasuredPlan> measure_plans(const std::vector<KeyedJagged<Id>>& batches, int ranks,
                                         const MeasureOptions<O>& options = {}) {
