@@ -10,6 +10,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/planner/cost.hpp>
+#include <tessera/planner/explain_plan.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,20 +21,10 @@
 
 namespace tessera::bench {
 
-using StageMember = double StageTimes::*;
-inline constexpr std::array<StageMember, 6> kStages{&StageTimes::route,
-                                                    &StageTimes::lookup,
-                                                    &StageTimes::exchange,
-                                                    &StageTimes::assemble,
-                                                    &StageTimes::exchange_gradients,
-                                                    &StageTimes::update};
+using detail::StageMember;
+inline constexpr const auto& kStages = detail::embedding_stages;
 inline constexpr std::array<const char*, 6> kStageNames{
     "route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
-
-inline double median_of(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
 
 /// What one plan's stages took: seconds of work, summed over its ranks. A stage of 0 s was not
 /// measured.

@@ -7,8 +7,6 @@
 
 #include "calibration.hpp"
 
-#include <tessera/collection/embedding_collection.hpp>
-#include <tessera/comm/counting_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
 #include <tessera/host/codec.hpp>
 #include <tessera/host/copy_rows.hpp>
@@ -22,6 +20,7 @@
 #include <tessera/host/sequence_rows.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
+#include <tessera/measure/measure_steps.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -34,7 +33,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <initializer_list>
 #include <span>
 #include <string>
@@ -78,47 +76,14 @@ inline ShardingModel make_model(std::string name, std::int64_t batch, double ske
   return model;
 }
 
-/// What a plan took: medians over the steps, each stage's slowest rank.
-struct Measured {
-  StageTimes stages{};
-  StageTimes work{};          ///< processor time of each stage, summed over the ranks
-  double step_seconds = 0;    ///< of whole steps, without a barrier between stages
-  Traffic traffic{};          ///< of a step, of the rank that sends most
-  double time_imbalance = 1;  ///< max/mean over the ranks of the time in lookup and update
-};
+using Measured = MeasuredSteps;
+using detail::Filled;
+using detail::median_of;
 
-/// Processor time of this thread, which other work on the machine hardly changes.
-inline double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-/// An array on a backend, filled from the host.
-template <class T, class Backend>
-class Filled {
- public:
-  Filled(const Backend& backend, const std::vector<T>& values) {
-    if (!values.empty())
-      backend.copy(buffer_.resize(backend, values.size()).data(), values.data(),
-                   values.size() * sizeof(T));
-  }
-  std::span<T> span() const { return buffer_.span(); }
-
- private:
-  Buffer<T, Backend> buffer_;
-};
-
-/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on
-/// all ranks. On backends other than the host (one rank, then) work is the time until the backend
-/// has done it. `files`: of tables in files.
+/// Measures steps of made-up clicks. Collective, as detail::measure_steps.
 template <class Inner, class Backend = Host>
-Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps,
+Measured measure(Inner& communicator, const Layout& layout, const Workload& workload, int steps,
                  const Backend& backend = Backend(), const TableFiles& files = {}) {
-  using Comm = CountingCommunicator<Inner>;
-  using Embeddings = LayoutCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
-  Comm communicator(inner);
-  Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f, .files = files});
   const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();
   std::vector<SyntheticFeature> features;
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
@@ -145,86 +110,8 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
                        .offsets = offsets.back().span(),
                        .weights = {}});
   }
-  const std::vector<float> small(static_cast<std::size_t>(n * layout.columns()), 1e-3f);
-  const Filled<float, Backend> output(backend, small), gradient(backend, small);
-  const MatrixView<float> y(output.span().data(), n, layout.columns());
-  const MatrixView<const float> dy(gradient.span().data(), n, layout.columns());
-  Step<std::int32_t, Backend> step;
-
-  using Clock = std::chrono::steady_clock;
-  std::array<std::vector<double>, kStages.size()> slowest, own, work;
-  std::vector<double> whole;
-  const auto run_steps = [&](bool staged) {
-    for (int i = -2; i < steps; ++i) {
-      const KeyedJagged<std::int32_t>& batch =
-          batches[static_cast<std::size_t>(i + 2) % batches.size()];
-      std::array<double, kStages.size()> seconds{}, worked{};
-      communicator.inner().barrier();
-      auto last = Clock::now();
-      double last_worked = processor_seconds();
-      const auto begin = last;
-      const auto lap = [&](std::size_t stage) {
-        if (!staged) return;
-        backend.synchronize();
-        const double passed = std::chrono::duration<double>(Clock::now() - last).count();
-        seconds[stage] += passed;
-        worked[stage] += Backend::host_readable ? processor_seconds() - last_worked : passed;
-        communicator.inner().barrier();
-        last = Clock::now();
-        last_worked = processor_seconds();
-      };
-      embeddings.route(step, batch);
-      lap(0);
-      embeddings.lookup(step, y);
-      lap(1);
-      embeddings.exchange(step);
-      lap(2);
-      embeddings.assemble(step, y);
-      lap(3);
-      embeddings.split(step, dy);
-      lap(3);
-      embeddings.exchange_gradients(step);
-      lap(4);
-      embeddings.update(step, dy);
-      lap(5);
-      backend.synchronize();
-      communicator.inner().barrier();
-      double all = std::chrono::duration<double>(Clock::now() - begin).count();
-      for (std::size_t s = 0; s < kStages.size() && staged; ++s) {
-        double most = seconds[s];
-        communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
-        if (i < 0) continue;
-        slowest[s].push_back(most);
-        own[s].push_back(seconds[s]);
-        work[s].push_back(worked[s]);
-      }
-      communicator.inner().all_reduce(std::span<double>(&all, 1), Reduction::max);
-      if (i >= 0 && !staged) whole.push_back(all);
-    }
-  };
-  run_steps(false);
-  communicator.reset();
-  run_steps(true);
-  Measured m;
-  m.step_seconds = median_of(whole);
-  for (std::size_t s = 0; s < kStages.size(); ++s) {
-    m.stages.*kStages[s] = median_of(slowest[s]);
-    double& all = m.work.*kStages[s] = median_of(work[s]);
-    communicator.inner().all_reduce(std::span<double>(&all, 1));
-  }
-  const Traffic total = communicator.total();
-  const auto per_step = static_cast<std::uint64_t>(steps + 2);
-  double bytes = static_cast<double>(total.bytes / per_step),
-         messages = static_cast<double>(total.messages / per_step);
-  communicator.inner().all_reduce(std::span<double>(&bytes, 1), Reduction::max);
-  communicator.inner().all_reduce(std::span<double>(&messages, 1), Reduction::max);
-  m.traffic = {.messages = static_cast<std::uint64_t>(messages),
-               .bytes = static_cast<std::uint64_t>(bytes)};
-  double most = median_of(own[1]) + median_of(own[5]), sum = most;
-  communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
-  communicator.inner().all_reduce(std::span<double>(&sum, 1));
-  m.time_imbalance = most * communicator.size() / sum;
-  return m;
+  return detail::measure_steps<Widths<4, 8, 16, 32, 64, 128>, Adagrad, std::int32_t>(
+      communicator, layout, batches, steps, backend, files);
 }
 
 /// Seconds of an all-to-all with next to no data. Collective.

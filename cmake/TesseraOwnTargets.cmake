@@ -5,7 +5,7 @@
 #   tessera_own_flags       warnings (errors with TESSERA_WERROR), this machine's instructions
 #   tessera_everything      tessera and every optional library that was found; the linker drops what a program does not use
 #   tessera_needs(...)      which optional library sources need
-#   tessera_buildable(...)  whether a source can be compiled here
+#   tessera_buildable(...)  whether a source can be compiled here; the target of a program that cannot says what to install
 add_library(tessera_own_flags INTERFACE)
 target_compile_options(tessera_own_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${TESSERA_WERROR}>:-Werror> $<$<BOOL:${TESSERA_NATIVE}>:-march=native>>
@@ -26,8 +26,11 @@ target_link_options(tessera_everything INTERFACE LINKER:--as-needed)
 # The optional libraries: the words for them, and their targets, which exist where they were found. (Without io_uring nothing is left out.)
 set(TESSERA_LIBRARIES DENSE DATA MPI NCCL URING CLI11 JSON BOOST)
 set(library_targets tessera::dense tessera::data tessera::mpi tessera::nccl tessera::uring CLI11::CLI11 nlohmann_json::nlohmann_json Boost::headers)
-foreach(library target IN ZIP_LISTS TESSERA_LIBRARIES library_targets)
+set(library_packages "libdnnl-dev ocl-icd-opencl-dev" "libyaml-cpp-dev zlib1g-dev libzstd-dev" libopenmpi-dev "libnccl-dev, from NVIDIA" liburing-dev
+  libcli11-dev nlohmann-json3-dev libboost-dev)
+foreach(library target packages IN ZIP_LISTS TESSERA_LIBRARIES library_targets library_packages)
   set(TESSERA_TARGET_${library} ${target})
+  set(TESSERA_PACKAGES_${library} ${packages})
   if(TARGET ${target})
     target_link_libraries(tessera_everything INTERFACE ${target})
   endif()
@@ -57,15 +60,39 @@ function(tessera_buildable source result)
   list(JOIN ARGN "," parts)
   set_property(GLOBAL APPEND_STRING PROPERTY tessera_needs "${source}|${words}|${parts}\n")
   set(${result} TRUE PARENT_SCOPE)
+  set(missing)
+  set(packages)
   foreach(library IN LISTS needs)
     if(NOT TARGET ${TESSERA_TARGET_${library}})
-      cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
-      message(STATUS "Tessera: without ${source}: it needs ${TESSERA_TARGET_${library}}")
-      set(${result} FALSE PARENT_SCOPE)
-      return()
+      list(APPEND missing ${TESSERA_TARGET_${library}})
+      list(APPEND packages ${TESSERA_PACKAGES_${library}})
     endif()
   endforeach()
+  if(missing)
+    list(JOIN missing " and " missing)
+    list(JOIN packages " " packages)
+    cmake_path(GET source STEM name)
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    message(STATUS "Tessera: without ${source}: it needs ${missing} (Debian: ${packages})")
+    if(source MATCHES "^(examples|bench)/[^/]*$")
+      set_property(GLOBAL APPEND PROPERTY tessera_absent "${name}|${missing}, which was not found here: install ${packages} (Debian), and configure again")
+    endif()
+    set(${result} FALSE PARENT_SCOPE)
+  endif()
 endfunction()
+
+# Programs that cannot be built get a target that fails, with what to do. They come last: what asks for a
+# program by if(TARGET) must not find them.
+function(tessera_add_absent)
+  get_property(absent GLOBAL PROPERTY tessera_absent)
+  foreach(program IN LISTS absent)
+    string(REPLACE "|" ";" program "${program}")
+    list(POP_FRONT program name)
+    add_custom_target(${name} COMMAND "${CMAKE_COMMAND}" -E echo "${name} needs ${program}" COMMAND "${CMAKE_COMMAND}" -E false
+      COMMENT "${name} cannot be built" VERBATIM)
+  endforeach()
+endfunction()
+cmake_language(DEFER CALL tessera_add_absent)
 
 function(tessera_write_needs)
   get_property(needs GLOBAL PROPERTY tessera_needs)

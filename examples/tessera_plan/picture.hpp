@@ -142,4 +142,17 @@ inline std::string svg(const std::string& body, double height) {
       kPageWidth, height, body);
 }
 
+/// The tables below their legend, and below a title if there is one.
+inline Fragment plan_fragment(const tessera::Layout& layout, const tessera::MemoryCost& cost,
+                              const std::string& title = {}) {
+  const Fragment legend = ranks_legend(layout), tables = tables_fragment(layout, cost);
+  const double top = title.empty() ? 0 : 20;
+  const auto moved = [](double y, const std::string& svg) {
+    return fmt::format("<g transform=\"translate(0,{:.0f})\">{}</g>", y, svg);
+  };
+  return {fmt::format(R"(<text x="0" y="14" font-size="13">{}</text>)", escaped(title)) +
+              moved(top, legend.svg) + moved(top + legend.height + 4, tables.svg),
+          top + legend.height + tables.height + 8};
+}
+
 }  // namespace plan

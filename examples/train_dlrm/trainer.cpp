@@ -81,13 +81,8 @@ class Rank {
       print_plan(model_->embeddings().layout(), {});
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
       if (log_ != nullptr) {
-        const Layout& layout = model_->embeddings().layout();
-        const plan::Fragment legend = plan::ranks_legend(layout),
-                             tables = plan::tables_fragment(layout, {});
-        log_->plan_picture =
-            plan::svg(legend.svg + fmt::format("<g transform=\"translate(0,{:.0f})\">{}</g>",
-                                               legend.height + 4, tables.svg),
-                      legend.height + tables.height + 8);
+        const plan::Fragment picture = plan::plan_fragment(model_->embeddings().layout(), {});
+        log_->plan_picture = plan::svg(picture.svg, picture.height);
       }
     }
     std::int64_t loaded_step = 0;

@@ -24,6 +24,7 @@
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/jagged/jagged.hpp>
+#include <tessera/measure/measure_plans.hpp>
 #include <tessera/optimizer/schedule.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
 #include <tessera/serving/frozen_lookup.hpp>
@@ -41,6 +42,7 @@ using Query = Table<"query", 20'000, 16>;
 using User = Table<"user", 5'000, 16>;
 using Country = Table<"country", 250, 16>;
 using MyPlan = Plan<RowWise<Query>, ColumnWise<2, User>, Replicated<Country>>;
+using OtherPlan = Plan<RowWise<Query>, RowWise<User>, Replicated<Country>>;
 using Comm = ThreadCommunicator;
 using Embeddings = EmbeddingCollection<MyPlan, RowWiseAdagrad, Host, Comm>;
 

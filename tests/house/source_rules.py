@@ -43,6 +43,8 @@ ALLOWED = {
     "settings": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables"},
     "stage": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "settings"},
     "collection": VOCABULARY | {"op", "sharding", "tables", "settings", "stage"},
+    # plans on thread ranks of the host, beside their predictions
+    "measure": VOCABULARY | {"host", "optimizer", "comm", "sharding", "planner", "tables", "settings", "stage", "collection"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
@@ -62,7 +64,7 @@ BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and COMPANIONS.
 DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
-         "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp",
+         "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp",
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
 COMPANIONS = {"data", "serving", "io/text.hpp"}  # no part of the core: their headers by themselves
 # Pages that tell how Tessera is built, and why, name other headers.

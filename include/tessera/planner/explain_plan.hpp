@@ -39,6 +39,19 @@ inline constexpr std::array<StepPart, 8> step_parts{
      {&StageTimes::dense, "dense layers"},
      {&StageTimes::all_reduce, "sum of dense gradients"}}};
 
+namespace detail {
+
+using StageMember = double StageTimes::*;
+/// The stages of the embeddings.
+inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
+                                                             &StageTimes::lookup,
+                                                             &StageTimes::exchange,
+                                                             &StageTimes::assemble,
+                                                             &StageTimes::exchange_gradients,
+                                                             &StageTimes::update};
+
+}  // namespace detail
+
 /// "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
 inline std::string describe_step(const Prediction& p, const Workload& workload) {
   std::string text;

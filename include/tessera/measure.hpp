@@ -1,0 +1,7 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Plans of the same tables, measured on this machine beside what the cost model predicts.
+#include <tessera/measure/measure_plans.hpp>
+#include <tessera/measure/measure_steps.hpp>
