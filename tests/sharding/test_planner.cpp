@@ -173,7 +173,7 @@ TEST_CASE("no restriction, pin or memory makes a plan better than the free one")
   std::vector<unsigned> seeds(models);
   std::iota(seeds.begin(), seeds.end(), 0u);
   // of the large ones some that were hard: fixed costs that three tables share, few large parts,
-  // and two whose best plan was found under a forbidden cut or a pin alone
+  // and one whose best plan was found under a pin alone
   if (given == nullptr) seeds.insert(seeds.end(), {7, 90, 163});
   int compared = 0, better = 0;
   double most = 0;
