@@ -65,7 +65,7 @@ class RouteAhead {
     if (busy) communicator_.interrupt("a batch that was being routed ahead was given up");
     if (thread_.joinable()) thread_.join();
     backend_.wait_for(embeddings_.backend());  // which still may use what is freed now
-    embeddings_.backend().wait_for(backend_);  // which may work on a batch that nobody takes
+    embeddings_.backend().wait_for(backend_);  // which may work on a batch that is not taken
   }
 
   /// Begins to route a batch and returns. The batch's memory stays in use until the end of its

@@ -85,7 +85,7 @@ class Host {
 
   /// Scratch memory of at least `bytes`, kept between calls: after the first steps an operation
   /// allocates nothing. Each slot is one block of the calling thread, valid until the slot is asked
-  /// for more. Slots 0-7 belong to the operations, 8-15 to whoever calls them.
+  /// for more. Slots 0-7 belong to the operations, 8-15 to their callers.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     Block& block = scratch_->of_this_thread().blocks.at(slot);
     if (block.bytes < bytes) {
@@ -112,7 +112,7 @@ class Host {
     std::array<Block, 16> blocks{};
     ThreadBlocks* next = nullptr;
   };
-  /// A list that only grows: who finds its thread's blocks waits for nobody. They go to a later
+  /// A list that only grows: who finds its thread's blocks does not wait. They go to a later
   /// thread of the same id.
   struct Scratch {
     std::atomic<ThreadBlocks*> first = nullptr;

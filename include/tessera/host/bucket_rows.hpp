@@ -97,7 +97,7 @@ struct BucketRows {
     }
   }
 
-  /// Finds the distinct rows of sorted entries, without a branch: nobody can predict whether a row
+  /// Finds the distinct rows of sorted entries, without a branch: no one can predict if a row
   /// repeats.
   void find(const RowEntry* entries, const RowBucket& bucket) {
     const auto total = static_cast<std::uint32_t>(bucket.entries());
@@ -143,7 +143,7 @@ struct BucketRows {
           if (*found == row) sums[found - rows] = sum_at(at);
         }
       } else {
-        // without a branch but the last: nobody can predict which list has the lower row
+        // without a branch but the last: it is open which list has the lower row
         for (std::int64_t k = 0; k < count && at != end;) {
           const std::int64_t row = bucket.row_begin + rows[k], here = *at;
           sums[k] = row == here ? sum_at(at) : sums[k];

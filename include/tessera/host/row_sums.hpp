@@ -57,7 +57,7 @@ std::int64_t sum_rows(const RowEntry* entries, const float* coefficients,
       if (i + distance < total) prefetch(gradient_of(entries[i + distance].source), bytes);
       ahead();
       const std::uint32_t row = entries[i].row - row_begin;
-      // No branch: nobody can predict whether a row repeats.
+      // No branch: whether a row repeats is unpredictable.
       const std::uint32_t known = place_of[row];
       const std::uint32_t place = known != 0 ? known - 1 : count;
       rows[count] = row;

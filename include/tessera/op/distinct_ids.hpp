@@ -29,7 +29,7 @@ struct DistinctIds {
   };
   struct Parameters {
     std::span<Job> jobs;
-    /// Room that is left over becomes -1, in `distinct` and `index`, and `found` is `count`: nobody
+    /// Room that is left over becomes -1, in `distinct` and `index`, and `found` is `count`: no one
     /// waits. For backends whose memory the host cannot read, as are offsets.
     bool fills_room = false;
   };

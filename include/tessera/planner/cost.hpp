@@ -150,7 +150,7 @@ class CostModel {
   /// Of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
-  /// Rows in the cache of a rectangle, where nobody says how many: a sixteenth of all, and four
+  /// Rows in the cache of a rectangle, if it is not said how many: a sixteenth of all, and four
   /// batches' at least.
   constexpr std::int64_t cache_rows(int table, const Rectangle& r) const {
     const double least = 4 * distinct_in(tables_[table], r) + 1;
@@ -440,7 +440,7 @@ constexpr void finish(Prediction& p, const CostModel& model) {
 
 }  // namespace detail
 
-/// Predicts a step under a layout, whoever made it. The layout must have the model's tables,
+/// Predicts a step under any layout. The layout must have the model's tables,
 /// features and ranks. `traffic`: fill the traffic matrices too.
 constexpr Prediction predict(const Layout& layout, const CostModel& model, bool traffic = false) {
   const Cluster& cluster = model.cluster();

@@ -44,7 +44,7 @@ class DistinctRows {
 
   /// What `find` treats, and how. `blocks`: samples are cut into so many, each of which counts as a
   /// batch of its own. `fixed`: as many rows as the inputs' bounds, for one block where the host
-  /// cannot read ids; nobody waits. `local`: the inputs have RankLayout::local_features() alone.
+  /// cannot read ids; no rank waits. `local`: the inputs have RankLayout::local_features() alone.
   struct Wanted {
     bool duplicates = false;
     BadIds bad_ids = BadIds::throw_error;

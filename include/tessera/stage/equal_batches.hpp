@@ -21,7 +21,7 @@ class EqualBatches {
  public:
   /// Makes the step one of fixed sizes, where that is possible; its batch is admitted. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
-  /// InvalidArgument on every rank where they differ. Collective; whoever has new sizes while
+  /// InvalidArgument on every rank where they differ. Collective; a rank of new sizes while
   /// others do not waits for them in vain. `fixable`: whether steps of the collection can be such.
   template <IdType Id, class Backend, class Comm>
   void fix_sizes(Comm& communicator, const Layout& layout, const RankLayout& routing,

@@ -124,7 +124,7 @@ class MeanSquareExchange {
       const std::int64_t bias = plan.segments[segment].row_offset - mine.row_begin;
       const Pair pair{other.rank, own,          static_cast<int>(s), arena,
                       segment,    begin + bias, end + bias};
-      // Every rank has a copy of a replicated shard: it takes from whoever holds the other one, and
+      // Every rank has a copy of a replicated shard: it takes from the holder of the other, and
       // gives to its own rank alone.
       const bool own_replicated = layout_.shards[own].rank == every_rank,
                  other_replicated = other.rank == every_rank;

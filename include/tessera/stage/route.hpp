@@ -127,7 +127,7 @@ class RoutedIds {
 
 /// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain
 /// of slots, one exchange of sizes and one of ids for all features together. In a step of fixed
-/// sizes nobody asks for sizes: messages have room for the bounds, and every block of rows gets
+/// sizes no rank asks for sizes: messages have room for the bounds, and every block of rows gets
 /// every bag, with -1 for ids of other blocks.
 template <IdType Id, class Backend, class Communicator>
 class IdExchange {

@@ -15,7 +15,7 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Owns the weights and the optimizer state of rectangles of one width, one after another. Which
-/// optimizer's, and the type of the elements, is known to whoever asks. Move-only.
+/// optimizer's, and the type of the elements, is known to the caller. Move-only.
 template <class Backend>
 class Arena {
  public:

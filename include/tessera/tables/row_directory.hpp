@@ -99,7 +99,7 @@ class RowDirectory {
   /// The row in the slot is no longer what it is where it stays, or it is again.
   void mark_dirty(Slot slot) { slots_[at(slot)].dirty = true; }
   void mark_clean(Slot slot) { slots_[at(slot)].dirty = false; }
-  /// Between the choice of a victim and its end its row is on its way: nobody may begin to use it.
+  /// Between the choice of a victim and its end its row is on its way: it must not be used.
   void begin_leaving(Slot slot) { slots_[at(slot)].leaving = true; }
   void end_leaving(Slot slot) { slots_[at(slot)].leaving = false; }
   bool leaves(Slot slot) const { return slots_[at(slot)].leaving; }
@@ -218,7 +218,7 @@ class RowDirectory {
     return static_cast<std::size_t>((std::uint64_t{hash} * index_.size()) >> 32);
   }
   std::size_t next(std::size_t i) const { return i + 1 == index_.size() ? 0 : i + 1; }
-  /// The places of a bucket, a bit each, where a value is. Without branches: nobody could guess
+  /// The places of a bucket, a bit each, where a value is. Without branches: no one could guess
   /// them.
   template <class T>
   static unsigned places(const T (&values)[Bucket::rows + 1], T value) {
