@@ -24,9 +24,13 @@ namespace tessera { inline namespace v0 {
 // table is cut as it is. At run time only. docs/cost_model.md says how far a prediction can be
 // trusted.
 
+namespace detail {
+using StageMember = double StageTimes::*;
+}
+
 /// The parts of a step, in its order.
 struct StepPart {
-  double StageTimes::* seconds;
+  detail::StageMember seconds;
   std::string_view name;
 };
 inline constexpr std::array<StepPart, 8> step_parts{
@@ -41,7 +45,6 @@ inline constexpr std::array<StepPart, 8> step_parts{
 
 namespace detail {
 
-using StageMember = double StageTimes::*;
 /// The stages of the embeddings.
 inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
                                                              &StageTimes::lookup,
