@@ -47,8 +47,8 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE
 jobs=$(nproc)
 passed=0 failed=0 skipped=0
 failures=()
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+log=$(mktemp) kept=$(mktemp -d)
+trap 'rm -rf "$log" "$kept"' EXIT
 
 # A command outside ctest that counts as one test.
 check() {
@@ -134,9 +134,22 @@ stage_clang() {
   run_tests clang -L compile_fail
 }
 
+# A command that another process runs at the same time: what it prints and its exit code are kept in files, and told when asked for.
+keep() { # FILE COMMAND...
+  "${@:2}" >"$1" 2>&1
+  echo $? >"$1.code"
+}
+export -f keep
+tell() { # FILE
+  cat "$1"
+  return "$(cat "$1.code")"
+}
+
+# One compiler per target: a core each.
 stage_portable() {
-  local target
-  for target in x86-64-v2 x86-64-v3 x86-64-v4 aarch64 fmt12; do check "portable: $target" bash tests/house/portable.sh $target; done
+  local target targets=(x86-64-v2 x86-64-v3 x86-64-v4 aarch64 fmt12)
+  printf '%s\n' "${targets[@]}" | xargs -P "$jobs" -I '{}' bash -c 'keep "$0" bash tests/house/portable.sh "$1"' "$kept/{}" '{}'
+  for target in "${targets[@]}"; do check "portable: $target" tell "$kept/$target"; done
 }
 
 stage_cuda() {
@@ -154,9 +167,11 @@ stage_cuda() {
     check "cuda: build" build cuda cuda_files
     run_tests cuda
   else
+    keep "$kept/program" bash tests/gpu/build.sh -a sm_80 -a sm_90 -a sm_100 test_dense &
     check "cuda: every file compiles" build cuda_check cuda_files
     check "cuda: a planted fault is refused" bash tests/planted/nvcc_alone.sh
-    check "cuda: a program of the GPU suite is built" bash tests/gpu/build.sh -a sm_80 -a sm_90 -a sm_100 test_dense
+    wait
+    check "cuda: a program of the GPU suite is built" tell "$kept/program"
   fi
 }
 

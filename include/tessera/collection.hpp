@@ -7,7 +7,6 @@
 #include <tessera/collection/embedding_collection.hpp>
 
 #include <tessera/codec/codecs.hpp>
-#include <tessera/collection/compiled_once.hpp>
 #include <tessera/collection/layout_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/concepts/backend.hpp>

@@ -4,7 +4,6 @@
 
 // Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the
 // backend Cuda. nvcc only. Dense layers: tessera/dense/dense.cuh (cuBLASLt).
-#include <tessera/collection/compiled_once.hpp>
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/rank_memory.cuh>

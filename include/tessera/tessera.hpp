@@ -5,8 +5,6 @@
 // Everything that needs the standard library, fmt and OpenMP alone. Linear layers:
 // tessera/dense/mlp.hpp (oneDNN).
 #include <tessera/collection/embedding_collection.hpp>
-// before the next, for shorter errors
-#include <tessera/collection/compiled_once.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>

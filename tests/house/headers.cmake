@@ -1,29 +1,32 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# tessera_header_check(TARGET FOLDER HEADER...) makes a program of one translation unit per header, which includes it twice and first,
-# and one more that includes all of them. The compiler finds missing includes and guards; the linker finds what is not inline, because
-# each header is in two translation units. HEADERs are paths in FOLDER. One that another HEADER includes before anything else, and in any
-# case, comes first in that one's unit and needs none of its own: a third of the units. (Asked when CMake configures.)
+# tessera_header_check(TARGET FOLDER HEADER...) makes a program of translation units that include each header twice, after nothing or after
+# what it includes itself, and one unit more that includes all of them. The compiler finds missing includes and guards; the linker finds what
+# is not inline, because each header is in two translation units. HEADERs are paths in FOLDER. header_units.py says, when CMake configures,
+# which headers share a unit: a third as many units as headers. Without Python each has its own.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+set(header_units "${CMAKE_CURRENT_LIST_DIR}/header_units.py")
 function(tessera_header_check target include_folder)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/${target}_sources")
+  set(units ${ARGN})
+  if(Python3_FOUND)
+    execute_process(COMMAND "${Python3_EXECUTABLE}" "${header_units}" "${include_folder}" ${ARGN} OUTPUT_VARIABLE units
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE "\n" ";" units "${units}")
+  endif()
   set(sources)
-  set(all "")
-  set(own_units ${ARGN})
-  foreach(header IN LISTS ARGN)
-    file(STRINGS "${include_folder}/${header}" first REGEX "^ *# *(include|if)" LIMIT_COUNT 1)
-    if(first MATCHES "^ *# *include *[<\"]([^>\"]+)[>\"]")
-      list(REMOVE_ITEM own_units "${CMAKE_MATCH_1}")
-    endif()
+  foreach(unit IN LISTS units)
+    string(REGEX REPLACE "[^ ]+ " "" last "${unit}")
+    string(MAKE_C_IDENTIFIER "${last}" name)
+    string(REGEX REPLACE "([^ ]+) ?" "#include <\\1>\n" includes "${unit}")
+    file(CONFIGURE OUTPUT "${folder}/${name}.cpp" CONTENT "${includes}${includes}" @ONLY)
+    list(APPEND sources "${folder}/${name}.cpp")
   endforeach()
-  foreach(header IN LISTS ARGN)
-    if(header IN_LIST own_units)
-      string(MAKE_C_IDENTIFIER "${header}" name)
-      file(CONFIGURE OUTPUT "${folder}/${name}.cpp" CONTENT "#include <${header}>\n#include <${header}>\n" @ONLY)
-      list(APPEND sources "${folder}/${name}.cpp")
-    endif()
-    string(PREPEND all "#include <${header}>\n")
-  endforeach()
+  set(all ${ARGN})
+  list(REVERSE all)
+  list(TRANSFORM all REPLACE "(.+)" "#include <\\1>\n")
+  list(JOIN all "" all)
   file(CONFIGURE OUTPUT "${folder}/all.cpp" CONTENT "${all}int main() {}\n" @ONLY)
   add_executable(${target} ${sources} "${folder}/all.cpp")
   target_compile_options(${target} PRIVATE -O0)

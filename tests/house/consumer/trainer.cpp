@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains by calls that model.cpp has compiled: consumers.sh looks whether this file's object is
-// without them.
-#include "model.hpp"
+// Trains: consumers.sh looks whether this file's object is without the code of tessera::compiled.
+#include <tessera/tessera.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -11,9 +10,13 @@
 
 namespace ts = tessera;
 
+using Item = ts::Table<"item", 100, 4>;
+using Embeddings =
+    ts::EmbeddingCollection<ts::Plan<ts::TableWise<Item>>, ts::Sgd, ts::Host, ts::SelfCommunicator>;
+
 int main() {
   ts::SelfCommunicator ranks;
-  model::Embeddings embeddings(ranks, ts::Host(), {.learning_rate = 0.5f});
+  Embeddings embeddings(ranks, ts::Host(), {.learning_rate = 0.5f});
   const std::vector<std::int32_t> ids{7, 9, 7};
   const std::vector<float> gradient(12, 1.0f);
   float before = 0, after = 0;
