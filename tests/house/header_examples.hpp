@@ -18,9 +18,9 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
-#include <tessera/jagged/jagged.hpp>
 #include <tessera/measure/measure_plans.hpp>
 #include <tessera/optimizer/schedule.hpp>
+#include <tessera/sequence/jagged.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 #include <tessera_data/binary_dataset.hpp>

@@ -36,7 +36,6 @@ ALLOWED = {
     "dense": VOCABULARY | {"op", "host", "optimizer", "tables"},
     "vocabulary": VOCABULARY | {"op", "host"},
     "sequence": VOCABULARY | {"op", "host", "dense"},
-    "jagged": VOCABULARY | {"op"},
     # what is built from operations
     "tables": VOCABULARY | {"io", "op", "sharding"},
     # what a user sets of a collection: policies, options, the order of its arguments; checked
@@ -77,6 +76,7 @@ ROOM = re.compile(r"\btessera/[a-z_]+/[a-z_]+\.(?:hpp|cuh)")
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
 MAY_ASK_FOR_NVCC = {"config.hpp"}
 MAX_LINES = 530
+CORE_USERS = 3
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
 
@@ -241,6 +241,19 @@ def unlisted_kernels(headers):
                 yield f"include/{list_name}:1: lacks {name}, which has kernels"
 
 
+def closets(includes, names):
+    """includes: {path: what it includes}, names: all headers; both as in_core has them. Yields folders of one file, and files of core that
+    serve few: they belong to the folder that uses them."""
+    for folder in ALLOWED:
+        files = [name for name in names if name.startswith(folder + "/")]
+        if len(files) == 1:
+            yield f"include/tessera/{files[0]}:1: a folder of one file: its users' folder has room for it"
+    for name in names:
+        users = sorted(user for user, targets in includes.items() if "/" in user and name in targets)
+        if name.startswith("core/") and len(users) < CORE_USERS:
+            yield f"include/tessera/{name}:1: core is for what {CORE_USERS} headers include at least, not {len(users)}: {', '.join(users) or 'none'}"
+
+
 HEAVY = re.compile(r"^#include <(filesystem|regex|iostream|fstream|sstream|iomanip)>", re.M)
 
 
@@ -327,6 +340,7 @@ def faults_of(root):
     yield from unlisted_kernels(headers)
     yield from rooms_behind_doors(for_users, headers)
     yield from heavy_in_umbrella(headers, includes)
+    yield from closets(includes, [in_core(name) for name in headers])
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -37,6 +37,9 @@ CLEAN = {
     "tests/twin_cases.hpp": SPDX + "TEST_CASE() { adds<Cuda>(); }\n",
     "data.bin": None,
 }
+CLEAN |= {f"include/tessera/{folder}/rest.hpp": HEADER + "#include <tessera/core/error.hpp>\n" for folder in ("concepts", "sharding", "comm", "op", "cuda", "tables", "collection")}
+CLEAN["include/tessera/core/error.hpp"] = HEADER
+CLEAN |= {f"include/tessera_{companion}/rest.hpp": HEADER for companion in ("data", "serving")}
 # (file, text to add at its end or a whole new file, part of the message)
 PLANTED = [
     ("include/tessera/core/view.hpp", "#include <tessera/concepts/policy.hpp>\n", "core must not include concepts/policy.hpp"),
@@ -67,6 +70,8 @@ PLANTED = [
     ("include/tessera_data/clicks.hpp", "#include <tessera/tables/table.hpp>\n", "tessera_data must not include tables/table.hpp"),
     ("include/tessera_data/deep/x.hpp", HEADER, "folders are one level deep"),
     ("include/tessera_news/x.hpp", HEADER, "include/ has the folder tessera and the COMPANIONS"),
+    ("include/tessera/io/file.hpp", HEADER, "io/file.hpp:1: a folder of one file"),
+    ("include/tessera/core/rare.hpp", HEADER, "core/rare.hpp:1: core is for what 3 headers include at least, not 0: none"),
     ("include/tessera/core/guard.hpp", SPDX, "no #pragma once"),
     ("include/tessera/core/macro.hpp", HEADER + "#define CHECK(x) x\n", "macro CHECK lacks the prefix"),
     ("include/tessera/core/macro.hpp", HEADER + "".join(f"#define TESSERA_{i} 1\n" for i in range(9)), "10 macros, at most 9"),
