@@ -5,11 +5,11 @@
 // same bytes: copying them, and looking for their newlines. Counters: bytes per second of text,
 // samples per second, ids per second.
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/data/broadcasting_loader.hpp>
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/criteo_encoder.hpp>
-#include <tessera/data/metrics.hpp>
-#include <tessera/data/synthetic.hpp>
+#include <tessera_data/broadcasting_loader.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/criteo_encoder.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_data/synthetic.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -8,9 +8,9 @@
 //                now and then: times of a batch, quiet and under updates by turns.
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/serving/fresh_tables.hpp>
-#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_serving/fresh_tables.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

@@ -5,7 +5,7 @@
 // (limits.hpp), run in turn. Counters: limit_share = median limit time / median time; ids/s;
 // bytes/s of rows read and pooled vectors written.
 #include <tessera/host/parallel.hpp>
-#include <tessera/serving/pool_rows.hpp>
+#include <tessera_serving/pool_rows.hpp>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

@@ -7,7 +7,7 @@
 #include "../examples/support/files.hpp"
 
 #include <tessera/core/random.hpp>
-#include <tessera/data/tabular_file.hpp>
+#include <tessera_data/tabular_file.hpp>
 
 #include <benchmark/benchmark.h>
 #include <unistd.h>

@@ -5,11 +5,11 @@
 // the time of every stage.
 #pragma once
 
-#include <tessera/data/synthetic.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_data/synthetic.hpp>
 
 #include <algorithm>
 #include <array>

@@ -9,8 +9,8 @@
 #include <tessera/host/parallel.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/serving/pool_rows.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_serving/pool_rows.hpp>
 
 #include <array>
 #include <cstdint>

@@ -7,7 +7,6 @@
 
 #include "calibration.hpp"
 
-#include <tessera/data/synthetic.hpp>
 #include <tessera/host/codec.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
@@ -24,6 +23,7 @@
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera_data/synthetic.hpp>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

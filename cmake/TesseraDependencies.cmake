@@ -27,7 +27,7 @@ find_package(zstd QUIET CONFIG)
 if(yaml-cpp_FOUND AND ZLIB_FOUND AND zstd_FOUND)
   set(tessera_data_FOUND TRUE)
 endif()
-tessera_optional("yaml-cpp, zlib or zstd" tessera_data_FOUND "datasets of any columns and their files (tessera/data/csv_*, feature_spec, schema)"
+tessera_optional("yaml-cpp, zlib or zstd" tessera_data_FOUND "datasets of any columns and their files (tessera_data/schema, tabular_*, history_reader, feature_spec)"
   "libyaml-cpp-dev zlib1g-dev libzstd-dev")
 if(PROJECT_IS_TOP_LEVEL)
   find_package(CLI11 QUIET CONFIG)

@@ -3,7 +3,8 @@
 #
 # tessera::tessera  the library: headers, fmt, OpenMP
 # tessera::dense    the same and oneDNN (linear layers)
-# tessera::data    the same as tessera::tessera, yaml-cpp, zlib and zstd (schema.hpp, csv_reader.hpp, feature_spec.hpp)
+# tessera::data     the companion tessera_data/: the same as tessera::tessera, yaml-cpp, zlib and zstd
+# tessera::serving  the companion tessera_serving/: the same as tessera::tessera; whole models need tessera::dense, too
 # tessera::mpi      the same as tessera::tessera and MPI
 # tessera::uring    the same as tessera::tessera, with io_uring under tables OnFile
 # tessera::nccl     the same as tessera::tessera, NCCL and the CUDA runtime
@@ -28,6 +29,10 @@ if(tessera_data_FOUND)
   target_link_libraries(tessera_data INTERFACE tessera yaml-cpp ZLIB::ZLIB
     "$<IF:$<TARGET_EXISTS:zstd::libzstd_shared>,zstd::libzstd_shared,zstd::libzstd_static>")
 endif()
+add_library(tessera_serving INTERFACE)
+add_library(tessera::serving ALIAS tessera_serving)
+set_target_properties(tessera_serving PROPERTIES EXPORT_NAME serving)
+target_link_libraries(tessera_serving INTERFACE tessera)
 if(MPI_CXX_FOUND)
   add_library(tessera_mpi INTERFACE)
   add_library(tessera::mpi ALIAS tessera_mpi)

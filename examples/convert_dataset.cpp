@@ -9,10 +9,10 @@
 #include "support/files.hpp"
 #include "support/options.hpp"
 
-#include <tessera/data/binary_dataset.hpp>
-#include <tessera/data/tabular.hpp>
-#include <tessera/data/tabular_blocks.hpp>
-#include <tessera/data/tabular_encoder.hpp>
+#include <tessera_data/binary_dataset.hpp>
+#include <tessera_data/tabular.hpp>
+#include <tessera_data/tabular_blocks.hpp>
+#include <tessera_data/tabular_encoder.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

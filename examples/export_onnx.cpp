@@ -9,8 +9,8 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/sequence/hstu_parameters.hpp>
-#include <tessera/serving/freeze.hpp>
-#include <tessera/serving/model_description.hpp>
+#include <tessera_serving/freeze.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

@@ -3,12 +3,12 @@
 //
 // Trains on a CSV file with texts in its columns: docs/first_day/own_csv.md.
 //   own_csv [FILE]      without a file, one that it makes up
-#include <tessera/data/click_batch.hpp>
-#include <tessera/data/metrics.hpp>
 #include <tessera/dense.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/vocabulary.hpp>
+#include <tessera_data/click_batch.hpp>
+#include <tessera_data/metrics.hpp>
 
 #include <fmt/format.h>
 

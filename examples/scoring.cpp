@@ -6,10 +6,10 @@
 //   scoring train DIR   the trainer's part
 //   scoring score DIR   the other program's
 #include <tessera/checkpoint.hpp>
-#include <tessera/data/synthetic.hpp>
 #include <tessera/dense.hpp>
-#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_data/synthetic.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 // A small DLRM trained on four ranks, each a thread: the steps of docs/tutorial.md.
 // clang-format off
 // [headers]
-#include <tessera/data/synthetic.hpp>  // made-up clicks, in a ClickBatch
+#include <tessera_data/synthetic.hpp>  // made-up clicks, in a ClickBatch
 #include <tessera/dense.hpp>
 #include <tessera/tessera.hpp>
 // [headers end]

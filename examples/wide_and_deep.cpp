@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Wide & Deep (Cheng et al. 2016) on two ranks: docs/first_day/wide_and_deep.md.
-#include <tessera/data/synthetic.hpp>
 #include <tessera/dense.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_data/synthetic.hpp>
 
 #include <fmt/format.h>
 

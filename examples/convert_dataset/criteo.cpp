@@ -6,10 +6,10 @@
 #include "../support/options.hpp"
 #include "new_folder.hpp"
 
-#include <tessera/data/binary_dataset.hpp>
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/criteo_encoder.hpp>
 #include <tessera/io/safetensors.hpp>
+#include <tessera_data/binary_dataset.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/criteo_encoder.hpp>
 
 #include <fmt/format.h>
 

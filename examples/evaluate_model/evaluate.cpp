@@ -4,11 +4,11 @@
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/compressed_file.hpp>
-#include <tessera/data/csv_reader.hpp>
-#include <tessera/data/metrics.hpp>
-#include <tessera/serving/frozen_model.hpp>
-#include <tessera/serving/row_format.hpp>
+#include <tessera_data/compressed_file.hpp>
+#include <tessera_data/csv_reader.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_serving/frozen_model.hpp>
+#include <tessera_serving/row_format.hpp>
 
 #include <fmt/format.h>
 

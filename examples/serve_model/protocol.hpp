@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/serving/model_description.hpp>
-#include <tessera/serving/model_inputs.hpp>
+#include <tessera_serving/model_description.hpp>
+#include <tessera_serving/model_inputs.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -8,10 +8,10 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/json_reader.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/serving/batching_scorer.hpp>
-#include <tessera/serving/frozen_model.hpp>
-#include <tessera/serving/row_format.hpp>
-#include <tessera/serving/watch.hpp>
+#include <tessera_serving/batching_scorer.hpp>
+#include <tessera_serving/frozen_model.hpp>
+#include <tessera_serving/row_format.hpp>
+#include <tessera_serving/watch.hpp>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/data/csv_reader.hpp>
+#include <tessera_data/csv_reader.hpp>
 
 #include <CLI/CLI.hpp>
 

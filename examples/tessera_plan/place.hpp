@@ -5,7 +5,7 @@
 // their path alone.
 #pragma once
 
-#include <tessera/data/yaml.hpp>
+#include <tessera_data/yaml.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

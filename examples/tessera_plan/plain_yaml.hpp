@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/data/yaml.hpp>
+#include <tessera_data/yaml.hpp>
 
 #include <nlohmann/json.hpp>
 

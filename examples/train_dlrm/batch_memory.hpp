@@ -6,8 +6,8 @@
 
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/data/click_batch.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera_data/click_batch.hpp>
 
 #include <algorithm>
 #include <cstdint>

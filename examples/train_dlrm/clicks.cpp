@@ -5,16 +5,16 @@
 #include "model_shape.hpp"
 
 #include <tessera/core/random.hpp>
-#include <tessera/data/binary_dataset.hpp>
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/criteo_encoder.hpp>
-#include <tessera/data/metrics.hpp>
-#include <tessera/data/permutation.hpp>
-#include <tessera/data/schema.hpp>
-#include <tessera/data/synthetic.hpp>
-#include <tessera/data/synthetic_models.hpp>
-#include <tessera/data/tabular_file.hpp>
 #include <tessera/sharding/policies.hpp>
+#include <tessera_data/binary_dataset.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/criteo_encoder.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_data/permutation.hpp>
+#include <tessera_data/schema.hpp>
+#include <tessera_data/synthetic.hpp>
+#include <tessera_data/synthetic_models.hpp>
+#include <tessera_data/tabular_file.hpp>
 
 #include <algorithm>
 #include <array>

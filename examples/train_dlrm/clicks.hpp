@@ -7,7 +7,7 @@
 #include "shape.hpp"
 
 #include <tessera/core/jagged.hpp>
-#include <tessera/data/click_batch.hpp>
+#include <tessera_data/click_batch.hpp>
 
 #include <cstdint>
 #include <memory>

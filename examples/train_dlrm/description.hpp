@@ -5,7 +5,7 @@
 #include "options.hpp"
 #include "shape.hpp"
 
-#include <tessera/serving/model_description.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <map>
 #include <string>

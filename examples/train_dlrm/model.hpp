@@ -14,7 +14,6 @@
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/bucketed_all_reduce.hpp>
-#include <tessera/data/click_batch.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -23,6 +22,7 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/matrix.hpp>
+#include <tessera_data/click_batch.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include "model_shape.hpp"
 
 #include <tessera/core/error.hpp>
-#include <tessera/data/synthetic_models.hpp>
+#include <tessera_data/synthetic_models.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -11,8 +11,8 @@
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/synthetic_models.hpp>
 #include <tessera/optimizer/schedule.hpp>
+#include <tessera_data/synthetic_models.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/dense_precision.hpp>
+#include <tessera/core/element.hpp>
 
 #include <cstdint>
 #include <optional>

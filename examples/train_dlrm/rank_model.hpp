@@ -8,9 +8,9 @@
 #include "plans.hpp"
 #include "spans.hpp"
 
-#include <tessera/data/click_batch.hpp>
 #include <tessera/sharding/fixed_sums.hpp>
 #include <tessera/stage/virtual_ranks.hpp>
+#include <tessera_data/click_batch.hpp>
 
 #include <cstdint>
 #include <optional>

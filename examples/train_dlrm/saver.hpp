@@ -17,8 +17,8 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/serving/model_description.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

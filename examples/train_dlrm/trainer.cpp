@@ -15,12 +15,12 @@
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/data/binned_auc.hpp>
-#include <tessera/data/broadcasting_loader.hpp>
-#include <tessera/data/metrics.hpp>
 #include <tessera/optimizer/schedule.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
+#include <tessera_data/binned_auc.hpp>
+#include <tessera_data/broadcasting_loader.hpp>
+#include <tessera_data/metrics.hpp>
 
 #include <fmt/format.h>
 

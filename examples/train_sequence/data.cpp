@@ -6,7 +6,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/data/metrics.hpp>
+#include <tessera_data/metrics.hpp>
 
 #include <fmt/format.h>
 

@@ -4,10 +4,10 @@
 
 #include "options.hpp"
 
-#include <tessera/data/histories.hpp>
-#include <tessera/data/history_reader.hpp>
-#include <tessera/data/ranking_metrics.hpp>
-#include <tessera/data/synthetic_histories.hpp>
+#include <tessera_data/histories.hpp>
+#include <tessera_data/history_reader.hpp>
+#include <tessera_data/ranking_metrics.hpp>
+#include <tessera_data/synthetic_histories.hpp>
 
 #include <cstdint>
 #include <optional>

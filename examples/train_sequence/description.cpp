@@ -5,7 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/io/text.hpp>
-#include <tessera/serving/model_description.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <fmt/format.h>
 

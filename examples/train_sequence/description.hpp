@@ -6,7 +6,7 @@
 #include "options.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
-#include <tessera/data/histories.hpp>
+#include <tessera_data/histories.hpp>
 
 #include <cstdint>
 #include <span>

@@ -9,7 +9,6 @@
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/data/histories.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -18,6 +17,7 @@
 #include <tessera/host/gradients.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
 #include <tessera/stage/virtual_ranks.hpp>
+#include <tessera_data/histories.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -12,9 +12,9 @@
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/data/metrics.hpp>
-#include <tessera/data/negative_sampler.hpp>
 #include <tessera/sharding/policies.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_data/negative_sampler.hpp>
 
 #include <fmt/format.h>
 

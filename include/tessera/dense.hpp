@@ -4,7 +4,7 @@
 
 // Dense layers on the host, their parameters, optimizer and loss. CMake target tessera::dense.
 #include <tessera/concepts/dense_layer.hpp>
-#include <tessera/core/dense_precision.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/normal.hpp>

@@ -5,5 +5,5 @@
 // Layers over sequences and the jagged kit on a GPU. nvcc and cuBLASLt.
 #include <tessera/concepts/sequence_layer.hpp>
 #include <tessera/cuda/jagged.cuh>
-#include <tessera/jagged/jagged.hpp>
 #include <tessera/sequence/hstu.cuh>
+#include <tessera/sequence/jagged.hpp>

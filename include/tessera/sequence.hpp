@@ -7,8 +7,8 @@
 #include <tessera/concepts/sequence_layer.hpp>
 #include <tessera/core/sequence_batch.hpp>
 #include <tessera/host/jagged.hpp>
-#include <tessera/jagged/jagged.hpp>
 #include <tessera/sequence/attention_mask.hpp>
 #include <tessera/sequence/hstu.hpp>
 #include <tessera/sequence/hstu_parameters.hpp>
+#include <tessera/sequence/jagged.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>

@@ -5,7 +5,7 @@
 // stages, learning rates.
 #include <collection/collection_bodies.hpp>
 
-#include <tessera/data/tabular_encoder.hpp>
+#include <tessera_data/tabular_encoder.hpp>
 
 #include <doctest/doctest.h>
 

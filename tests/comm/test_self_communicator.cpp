@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/comm/self_communicator.hpp>
-#include <tessera/core/copy_bytes.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 //
 // The binary layout against bytes written out by hand, in both directions, and everything that can
 // be wrong with such a folder.
-#include <tessera/data/binary_dataset.hpp>
+#include <tessera_data/binary_dataset.hpp>
 
 #include <doctest/doctest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/data/broadcasting_loader.hpp>
+#include <tessera_data/broadcasting_loader.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,8 +3,8 @@
 //
 // The reader against lines written by hand and against a slow, plain parser; its independence of
 // the chunk size; bad lines.
-#include <tessera/data/criteo.hpp>
 #include <tessera/io/mapped_file.hpp>
+#include <tessera_data/criteo.hpp>
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 //
 // Rows of categories and scaled integers against their definitions, recomputed with maps and
 // doubles.
-#include <tessera/data/criteo_encoder.hpp>
+#include <tessera_data/criteo_encoder.hpp>
 
 #include <doctest/doctest.h>
 

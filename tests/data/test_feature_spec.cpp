@@ -3,7 +3,7 @@
 //
 // The YAML reader against values written out by hand and, where Python has PyYAML, against that;
 // feature specifications good and bad.
-#include <tessera/data/feature_spec.hpp>
+#include <tessera_data/feature_spec.hpp>
 
 #include <doctest/doctest.h>
 

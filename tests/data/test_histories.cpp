@@ -3,8 +3,8 @@
 //
 // Histories read from events in any order against a sort of lines in the test; splits against their
 // definitions, event by event; what is wrong in a file, by name.
-#include <tessera/data/history_reader.hpp>
-#include <tessera/data/synthetic_histories.hpp>
+#include <tessera_data/history_reader.hpp>
+#include <tessera_data/synthetic_histories.hpp>
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>

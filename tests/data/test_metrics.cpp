@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AUC against counting every pair, log loss against long double arithmetic.
-#include <tessera/data/binned_auc.hpp>
-#include <tessera/data/metrics.hpp>
+#include <tessera_data/binned_auc.hpp>
+#include <tessera_data/metrics.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,8 +3,8 @@
 //
 // Ranking metrics against their definitions over sorted lists in double; draws of negatives against
 // the probabilities that they claim.
-#include <tessera/data/negative_sampler.hpp>
-#include <tessera/data/ranking_metrics.hpp>
+#include <tessera_data/negative_sampler.hpp>
+#include <tessera_data/ranking_metrics.hpp>
 
 #include <doctest/doctest.h>
 

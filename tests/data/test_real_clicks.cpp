@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Real Criteo files: counts that were found by other means.
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/criteo_encoder.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/criteo_encoder.hpp>
 
 #include <doctest/doctest.h>
 #include <data/shared_folder.hpp>

@@ -3,8 +3,8 @@
 //
 // Ids against the distribution function, samples against random access, labels against the true
 // logit, and whether the planted signal can be learned and is lost with its feature.
-#include <tessera/data/metrics.hpp>
-#include <tessera/data/synthetic.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_data/synthetic.hpp>
 
 #include <doctest/doctest.h>
 

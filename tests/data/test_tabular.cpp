@@ -3,7 +3,7 @@
 //
 // Schemas good and bad; CSV fields against values written out by hand, from whole and from single
 // bytes; files larger than the window, from any rank, against the same file read at once.
-#include <tessera/data/tabular_file.hpp>
+#include <tessera_data/tabular_file.hpp>
 
 #include <doctest/doctest.h>
 #include <malloc.h>

@@ -4,7 +4,7 @@
 // Three bytes say where the files of labels, numbers and ids end, the rest is their bytes and then
 // a specification that replaces the usual one if it is not empty. No folder may do more harm than a
 // DataError, and whatever is read keeps what the dataset promises.
-#include <tessera/data/binary_dataset.hpp>
+#include <tessera_data/binary_dataset.hpp>
 
 #include <unistd.h>
 #include <cmath>

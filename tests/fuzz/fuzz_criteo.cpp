@@ -4,7 +4,7 @@
 // The first byte chooses the chunk size, the rest is the file. No input may do more harm than a
 // DataError, what is read must not depend on the chunk size, and what was read must survive being
 // written and read again.
-#include <tessera/data/criteo.hpp>
+#include <tessera_data/criteo.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 //
 // No input may do more harm than a DataError, and how the bytes come in changes nothing: neither
 // the fields nor the error. Samples that are read have labels, finite numbers and keys in order.
-#include <tessera/data/tabular.hpp>
+#include <tessera_data/tabular.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 //
 // No input may do more harm than a DataError; a specification that is accepted survives being
 // written and read again, and refers to nothing that it does not hold.
-#include <tessera/data/feature_spec.hpp>
+#include <tessera_data/feature_spec.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -4,7 +4,7 @@
 // No bytes may do more harm to FrozenTables than a DataError that names the file; of what is
 // accepted every table can be read to its last row, and any key looked up. Checksums are left out:
 // they would hide all else.
-#include <tessera/serving/frozen_tables.hpp>
+#include <tessera_serving/frozen_tables.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 //
 // No file of events may do more harm than a DataError; what is read is sorted by time within each
 // user, the same in memory and by runs on disk, and however the bytes come in.
-#include <tessera/data/history_reader.hpp>
+#include <tessera_data/history_reader.hpp>
 
 #include "../support/fuzz_bytes.hpp"
 

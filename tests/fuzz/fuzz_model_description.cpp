@@ -3,7 +3,7 @@
 //
 // No text may do more harm than a DataError; a description that is accepted is written as one that
 // says the same.
-#include <tessera/serving/model_description.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 //
 // No input may do more harm than a DataError; a schema that is accepted refers to nothing that it
 // does not hold.
-#include <tessera/data/schema.hpp>
+#include <tessera_data/schema.hpp>
 
 #include <cstdint>
 #include <cstdlib>

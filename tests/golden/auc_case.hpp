@@ -4,8 +4,8 @@
 
 #include "compare.hpp"
 
-#include <tessera/data/binned_auc.hpp>
-#include <tessera/data/metrics.hpp>
+#include <tessera_data/binned_auc.hpp>
+#include <tessera_data/metrics.hpp>
 
 #include <limits>
 #include <optional>

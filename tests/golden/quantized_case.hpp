@@ -4,7 +4,7 @@
 
 #include "compare.hpp"
 
-#include <tessera/serving/quantized_rows.hpp>
+#include <tessera_serving/quantized_rows.hpp>
 
 #include <string>
 #include <vector>

@@ -3,10 +3,10 @@
 //
 // Stochastic rounding is unbiased and goes to one of the two neighbours; the canonical mean square
 // has one value for every cut.
-#include <tessera/core/stochastic_rounding.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/op/mean_square.hpp>
+#include <tessera/op/stochastic_rounding.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>

@@ -33,8 +33,10 @@ asks() { # COMPONENT EXPECTED_TEXT
   fi
   tr -s ' \n' ' ' <"$work/asks/$1.log" | grep -qF "$2" || { echo "component $1: not said: $2"; cat "$work/asks/$1.log"; exit 1; }
 }
+# Serving needs no library: it is always there.
+"$cmake" -S "$work/asks" -B "$work/asks/serving" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/bare_prefix" -DCOMPONENT=serving >"$work/asks/serving.log"
 asks mpi "mpi: this installation was configured without MPI; install libopenmpi-dev and install tessera again"
-asks mpo "mpo: there is no such component; there are dense, data, mpi, nccl and uring"
+asks mpo "mpo: there is no such component; there are serving, dense, data, mpi, nccl and uring"
 
 for way in package subdirectory; do
   "$cmake" -S "$here/consumer" -B "$work/$way" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DWAY=$way \
@@ -42,6 +44,7 @@ for way in package subdirectory; do
   "$cmake" --build "$work/$way"
   "$work/$way/consumer"
   "$work/$way/portable"
+  "$work/$way/companions"
 done
 for folder in tests bench examples; do
   if [ -e "$work/subdirectory/tessera/$folder" ]; then

@@ -11,11 +11,6 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/bucketed_all_reduce.hpp>
-#include <tessera/data/binary_dataset.hpp>
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/feature_spec.hpp>
-#include <tessera/data/metrics.hpp>
-#include <tessera/data/synthetic.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -23,14 +18,19 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
-#include <tessera/jagged/jagged.hpp>
 #include <tessera/measure/measure_plans.hpp>
 #include <tessera/optimizer/schedule.hpp>
+#include <tessera/sequence/jagged.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
-#include <tessera/serving/frozen_lookup.hpp>
-#include <tessera/serving/frozen_model.hpp>
-#include <tessera/serving/frozen_tables.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
+#include <tessera_data/binary_dataset.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/feature_spec.hpp>
+#include <tessera_data/metrics.hpp>
+#include <tessera_data/synthetic.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
+#include <tessera_serving/frozen_model.hpp>
+#include <tessera_serving/frozen_tables.hpp>
 
 #include <cstdint>
 #include <span>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples in the comments of public names compile.
 
-An example is a block of lines that begin with '///     ', behind an empty line of a comment, in a header of include/tessera. It is code of a
+An example is a block of lines that begin with '///     ', behind an empty line of a comment, in a header of include/. It is code of a
 function's body, in namespace tessera, behind the declarations of header_examples.hpp. (What is not to be compiled, such as formulas and
 code with gaps, is indented by three spaces.)
 
@@ -35,7 +35,7 @@ def unit(root):
     """(a translation unit, how many examples it has)."""
     text = ['#include <house/header_examples.hpp>', 'namespace tessera { inline namespace v0 {']
     count = 0
-    for header in sorted((root / "include/tessera").rglob("*.hpp")):
+    for header in sorted((root / "include").rglob("*.hpp")):
         for number, lines in examples(header.read_text()):
             count += 1
             text += [f"void example_{count}() {{", f'#line {number} "{header.relative_to(root)}"', *lines, "}"]

@@ -24,7 +24,9 @@ consume() { # PREFIX: the package is found there, and in no other place
   grep -q "tessera $version cuts the table into 4 shards" "$work/said" || fail "the program of version $version does not say so"
 }
 whole() { # PREFIX: every header, and no path of this machine
-  diff -r "$root/include/tessera" "$1/include/tessera" || fail "the package's headers are others"
+  for folder in "$root"/include/*/; do
+    diff -r "$folder" "$1/include/$(basename "$folder")" || fail "the package's headers are others"
+  done
   if grep -rlF -e "$root" -e "$work" "$1"; then fail "installed files (above) name folders of this machine"; fi
 }
 

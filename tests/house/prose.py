@@ -108,7 +108,7 @@ def comment_faults(root):
     for path in sorted((root / "include").rglob("*")):
         if path.suffix not in {".hpp", ".cuh"}:
             continue
-        folder = path.relative_to(root / "include/tessera").parts[0]
+        folder = path.relative_to(root / "include").as_posix().removeprefix("tessera/").split("/")[0]
         for number, line in enumerate(path.read_text().splitlines(), 1):
             comment = re.search(r"//[/!]?<? ?(.*)", line)
             for word, instead in WORDS if comment else ():

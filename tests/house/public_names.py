@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every public name stands on a page or in an example.
 
-A name is public if a header declares it in namespace tessera or in tessera::laws: a type, a concept, an alias, a function, a variable.
+A name is public if a header of include/ (the core's and the companions') declares it in namespace tessera or in tessera::laws: a type, a
+concept, an alias, a function, a variable.
 What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
 or in a page of docs/ for users. Pages that tell how Tessera is built, why, and what was measured name internals, too: they do not count.
 
@@ -193,7 +194,7 @@ def words_of(root):
 
 def faults_of(root):
     words = words_of(root)
-    for header in sorted((root / "include" / "tessera").rglob("*")):
+    for header in sorted((root / "include").rglob("*")):
         if header.suffix in {".hpp", ".cuh"}:
             for name, line in names_of(header.read_text()):
                 if name not in words:
@@ -218,11 +219,11 @@ def first_sentence(lines, line):
 
 def doors_of(root):
     """(door, the headers it brings, directly and in all) of every header outside the folders; small ones first."""
-    include = root / "include" / "tessera"
-    inside = {p.relative_to(include).as_posix(): re.findall(r"^\s*#\s*include <tessera/([^>]+)>", p.read_text(), re.MULTILINE)
-              for p in include.rglob("*") if p.suffix in {".hpp", ".cuh"}}
+    include = root / "include"
+    inside = {p.relative_to(include).as_posix(): re.findall(r"^\s*#\s*include <(tessera/[^>]+)>", p.read_text(), re.MULTILINE)
+              for p in (include / "tessera").rglob("*") if p.suffix in {".hpp", ".cuh"}}
     doors = []
-    for door in (name for name in inside if "/" not in name):
+    for door in (name for name in inside if name.count("/") == 1):
         brings, rest = set(), list(inside[door])
         while rest:
             header = rest.pop()
@@ -244,7 +245,7 @@ def door_of(header, doors):
 
 def index(root):
     """docs/api.md."""
-    doors, include = doors_of(root), root / "include" / "tessera"
+    doors, include = doors_of(root), root / "include"
     pages = [(page, collections.Counter(code_words(page.read_text()))) for page in pages_of(root) if page.name != "README.md"]
     names = {}  # name: (door, sentence)
     for header in sorted(include.rglob("*"), key=lambda p: (p.suffix != ".hpp", p.as_posix())):
@@ -256,8 +257,8 @@ def index(root):
                     names[name] = (door_of(header.relative_to(include).as_posix(), doors), sentence)
     lines = ["# Every public name", "",
              "Made from the headers by `tests/house/public_names.py --index`: name, first sentence of its comment, page.", ""]
-    for door in sorted({door for door, _ in names.values()}, key=lambda d: ("/" in d, d)):
-        lines += [f"## <tessera/{door}>", ""]
+    for door in sorted({door for door, _ in names.values()}, key=lambda d: (not d.startswith("tessera/"), d.count("/") > 1, d)):
+        lines += [f"## <{door}>", ""]
         for name in sorted((n for n, (d, _) in names.items() if d == door), key=lambda n: (n.lower(), n)):
             page, count = max(((page, counter[name]) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
             where = page.relative_to(root / "docs").as_posix() if count else ""

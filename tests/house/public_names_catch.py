@@ -44,6 +44,7 @@ PLANTED = [
     ("docs/concepts/decisions.md", "`inside` is what a user needs.\n", []),
     ("include/tessera/cuda/sum.cuh", OPEN + "struct Planted {};\n" + CLOSE, ["Planted"]),
     ("include/tessera/laws/sum.hpp", "namespace tessera { inline namespace v0 { namespace laws {\nstruct Planted {};\n}}}\n", ["Planted"]),
+    ("include/tessera_data/clicks.hpp", OPEN + "struct Planted {};\n" + CLOSE, ["Planted"]),
     ("README.md", None, ["Rest", "Way"]),
     ("docs/page.md", None, ["View", "Viewed", "size_of"]),
     ("examples/rows.cpp", None, ["kRows"]),

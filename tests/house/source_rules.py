@@ -15,6 +15,7 @@ import std_includes
 
 # Which folders of include/tessera the headers of a folder may include, besides their own. "" is the folder itself: version.hpp and
 # config.hpp, which all may include, and the umbrellas, which may include all. A new folder needs a line here.
+# Companions are the other folders of include/, flat: the core, include/tessera, includes none of them.
 VOCABULARY = {"core", "concepts"}
 ALLOWED = {
     "core": set(),
@@ -26,7 +27,6 @@ ALLOWED = {
     "comm": VOCABULARY,
     "io": VOCABULARY,
     "planner": VOCABULARY | {"sharding", "io"},
-    "data": VOCABULARY | {"io"},
     # operations and the backends that run them: nothing else names a backend
     "op": VOCABULARY,
     "host": VOCABULARY | {"op"},
@@ -36,7 +36,6 @@ ALLOWED = {
     "dense": VOCABULARY | {"op", "host", "optimizer", "tables"},
     "vocabulary": VOCABULARY | {"op", "host"},
     "sequence": VOCABULARY | {"op", "host", "dense"},
-    "jagged": VOCABULARY | {"op"},
     # what is built from operations
     "tables": VOCABULARY | {"io", "op", "sharding"},
     # what a user sets of a collection: policies, options, the order of its arguments; checked
@@ -49,9 +48,12 @@ ALLOWED = {
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"io"},
+    # companions: readers of datasets, synthetic data, metrics
+    "tessera_data": VOCABULARY | {"io"},
     # frozen tables and models, of the host: a program that serves trains nothing
-    "serving": VOCABULARY | {"io", "checkpoint", "data", "op", "host", "dense", "interaction", "sequence", "sharding", "tables", "stage"},
+    "tessera_serving": VOCABULARY | {"tessera_data", "io", "checkpoint", "op", "host", "dense", "interaction", "sequence", "sharding", "tables", "stage"},
 }
+COMPANIONS = {"tessera_data", "tessera_serving"}
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {
     "comm": {"cuda"},
@@ -62,18 +64,19 @@ ALLOWED_CUDA = {
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
-# One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and COMPANIONS.
+# One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and companions.
 DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
          "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp",
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
-COMPANIONS = {"data", "serving", "io/text.hpp"}  # no part of the core: their headers by themselves
+BY_THEMSELVES = {"tessera/io/text.hpp"}  # headers of the core that users may include, too
 # Pages that tell how Tessera is built, and why, name other headers.
 INSIDE_PAGES = {"docs/CONTRIBUTING.md", "docs/architecture.md", "docs/benchmarks.md", "docs/performance.md", "docs/api.md"}
-ROOM = re.compile(r"\btessera/(([a-z_]+)/[a-z_]+\.(?:hpp|cuh))")
+ROOM = re.compile(r"\btessera/[a-z_]+/[a-z_]+\.(?:hpp|cuh)")
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
 MAY_ASK_FOR_NVCC = {"config.hpp"}
 MAX_LINES = 530
+CORE_USERS = 3
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
 
@@ -122,9 +125,17 @@ def text_of(path):
         return None
 
 
-def header_faults(name, lines, includes, macros):
-    """Faults of one header; `name` is relative to include/tessera. Adds to `includes` and `macros`."""
+def in_core(path):
+    """A header's path below include/tessera; a companion's, below include, stays."""
+    return path.removeprefix("tessera/")
+
+
+def header_faults(path, lines, includes, macros):
+    """Faults of one header; `path` is relative to include. Adds to `includes` and `macros`."""
+    name = in_core(path)
     folder = name.split("/")[0] if "/" in name else ""
+    if path == name and folder not in COMPANIONS:
+        yield 1, "include/ has the folder tessera and the COMPANIONS of tests/house/source_rules.py alone"
     if name.count("/") > 1:
         yield 1, "folders are one level deep"
     if name.endswith(".inl") or "/detail/" in "/" + name:
@@ -166,13 +177,16 @@ def header_faults(name, lines, includes, macros):
             yield number, f'write #include <tessera/...>, not "{target}"'
         if name.endswith(".hpp") and target.endswith(".cuh"):
             yield number, f"a .hpp never includes a .cuh: {target}"
-        if not target.startswith("tessera/"):
+        if not target.startswith("tessera"):
             continue
-        target = target[len("tessera/"):]
+        target = in_core(target)
         includes.setdefault(name, set()).add(target)
+        other = target.split("/")[0] if "/" in target else ""
+        if folder not in COMPANIONS and other in COMPANIONS:
+            yield number, f"the core must not include a companion: {target}"
+            continue
         if name in UMBRELLAS | DOORS or target in BASE_HEADERS:
             continue
-        other = target.split("/")[0] if "/" in target else ""
         allowed = ALLOWED.get(folder, set()) | (ALLOWED_CUDA.get(folder, set()) if name.endswith(".cuh") else set())
         if other != folder and other not in allowed:
             may = ", ".join(sorted(allowed)) or "nothing"
@@ -195,7 +209,7 @@ def rooms_behind_doors(texts, headers):
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
             for room in ROOM.finditer(line):
-                if not COMPANIONS & {room[1], room[2]}:
+                if room[0] not in BY_THEMSELVES:
                     doors = sorted(door for door in DOORS if f"<{room[0]}>" in headers.get(f"tessera/{door}", ""))
                     has_it = " or ".join(f"<tessera/{door}>" for door in doors)
                     yield f"{name}:{number}: {room[0]} is not promised to users: {has_it + ' has it' if doors else 'no door has it yet'}"
@@ -208,7 +222,7 @@ def misplaced_kernels(headers):
         if name.startswith("tessera/op/"):
             file_of.update((operation[1], pathlib.Path(name).stem) for operation in OPERATION.finditer(text))
     for name, text in headers.items():
-        path = pathlib.Path(name).relative_to("tessera")
+        path = pathlib.Path(in_core(name))
         if path.parts[0] in ("host", "cuda"):
             for kernel in KERNEL.finditer(text):
                 home = file_of.get(kernel[1], "")
@@ -225,6 +239,19 @@ def unlisted_kernels(headers):
             path = pathlib.Path(name)
             if path.parts[1] == folder and path.stem not in KERNELS_OF_KITS and KERNEL.search(text) and f"<{name}>" not in headers.get(list_name, ""):
                 yield f"include/{list_name}:1: lacks {name}, which has kernels"
+
+
+def closets(includes, names):
+    """includes: {path: what it includes}, names: all headers; both as in_core has them. Yields folders of one file, and files of core that
+    serve few: they belong to the folder that uses them."""
+    for folder in ALLOWED:
+        files = [name for name in names if name.startswith(folder + "/")]
+        if len(files) == 1:
+            yield f"include/tessera/{files[0]}:1: a folder of one file: its users' folder has room for it"
+    for name in names:
+        users = sorted(user for user, targets in includes.items() if "/" in user and name in targets)
+        if name.startswith("core/") and len(users) < CORE_USERS:
+            yield f"include/tessera/{name}:1: core is for what {CORE_USERS} headers include at least, not {len(users)}: {', '.join(users) or 'none'}"
 
 
 HEAVY = re.compile(r"^#include <(filesystem|regex|iostream|fstream|sstream|iomanip)>", re.M)
@@ -305,7 +332,7 @@ def faults_of(root):
             calls.update(call.groups() for call in CALL.finditer(text))
         if name.startswith("include/") and path.suffix in {".hpp", ".cuh", ".inl"}:
             headers[name[len("include/"):]] = text
-            for number, fault in header_faults(name[len("include/tessera/"):], lines, includes, macros):
+            for number, fault in header_faults(name[len("include/"):], lines, includes, macros):
                 yield f"{name}:{number}: {fault}"
     for name, number, fault in std_includes.faults_of(headers):
         yield f"include/{name}:{number}: {fault}"
@@ -313,6 +340,7 @@ def faults_of(root):
     yield from unlisted_kernels(headers)
     yield from rooms_behind_doors(for_users, headers)
     yield from heavy_in_umbrella(headers, includes)
+    yield from closets(includes, [in_core(name) for name in headers])
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -25,9 +25,11 @@ CLEAN = {
     "include/tessera/tables/table.hpp": HEADER + "#include <tessera/op/sum.hpp>\n",
     "include/tessera/collection/all.hpp": HEADER + "#include <tessera/sharding/rows.hpp>\n#include <tessera/tables/table.hpp>\n",
     "include/tessera/plan.hpp": HEADER + "\n// Plans.\n#include <tessera/sharding/rows.hpp>\n",
-    "examples/small.cpp": SPDX + "#include <tessera/plan.hpp>\n#include <tessera/data/clicks.hpp>\nint main() {}\n",
+    "examples/small.cpp": SPDX + "#include <tessera/plan.hpp>\n#include <tessera_data/clicks.hpp>\nint main() {}\n",
     "examples/large.cpp": SPDX + "#include <tessera/sharding/rows.hpp>\n",
     "examples/large/part.cpp": SPDX,
+    "include/tessera_data/clicks.hpp": HEADER + "#include <tessera/core/view.hpp>\n",
+    "include/tessera_serving/frozen.hpp": HEADER + "#include <tessera_data/clicks.hpp>\n#include <tessera/tables/table.hpp>\n",
     "docs/versions.md": "`<tessera/plan.hpp>`\n",
     "docs/decisions/one.md": "`tessera/sharding/rows.hpp` has it.\n",
     "tests/sum_bodies.hpp": SPDX + "template <class Backend>\nvoid adds() {}\n",
@@ -35,6 +37,9 @@ CLEAN = {
     "tests/twin_cases.hpp": SPDX + "TEST_CASE() { adds<Cuda>(); }\n",
     "data.bin": None,
 }
+CLEAN |= {f"include/tessera/{folder}/rest.hpp": HEADER + "#include <tessera/core/error.hpp>\n" for folder in ("concepts", "sharding", "comm", "op", "cuda", "tables", "collection")}
+CLEAN["include/tessera/core/error.hpp"] = HEADER
+CLEAN |= {f"include/tessera_{companion}/rest.hpp": HEADER for companion in ("data", "serving")}
 # (file, text to add at its end or a whole new file, part of the message)
 PLANTED = [
     ("include/tessera/core/view.hpp", "#include <tessera/concepts/policy.hpp>\n", "core must not include concepts/policy.hpp"),
@@ -58,6 +63,15 @@ PLANTED = [
     ("examples/small.cpp", "#include <tessera/sharding/rows.hpp>\n", "small.cpp:6: tessera/sharding/rows.hpp is not promised to users: <tessera/plan.hpp> has it"),
     ("docs/concepts/plan.md", "`tessera/comm/self.hpp`\n", "plan.md:1: tessera/comm/self.hpp is not promised to users: no door has it yet"),
     ("tests/house/consumer/main.cpp", SPDX + "#include <tessera/core/view.hpp>\n", "main.cpp:3: tessera/core/view.hpp is not promised"),
+    ("include/tessera/core/view.hpp", "#include <tessera_data/clicks.hpp>\n", "core/view.hpp:6: the core must not include a companion: tessera_data/clicks.hpp"),
+    ("include/tessera/tessera.hpp", "#include <tessera_serving/frozen.hpp>\n", "tessera.hpp:6: the core must not include a companion"),
+    ("include/tessera/plan.hpp", "#include <tessera_data/clicks.hpp>\n", "plan.hpp:7: the core must not include a companion"),
+    ("include/tessera_data/clicks.hpp", "#include <tessera_serving/frozen.hpp>\n", "tessera_data must not include tessera_serving/frozen.hpp"),
+    ("include/tessera_data/clicks.hpp", "#include <tessera/tables/table.hpp>\n", "tessera_data must not include tables/table.hpp"),
+    ("include/tessera_data/deep/x.hpp", HEADER, "folders are one level deep"),
+    ("include/tessera_news/x.hpp", HEADER, "include/ has the folder tessera and the COMPANIONS"),
+    ("include/tessera/io/file.hpp", HEADER, "io/file.hpp:1: a folder of one file"),
+    ("include/tessera/core/rare.hpp", HEADER, "core/rare.hpp:1: core is for what 3 headers include at least, not 0: none"),
     ("include/tessera/core/guard.hpp", SPDX, "no #pragma once"),
     ("include/tessera/core/macro.hpp", HEADER + "#define CHECK(x) x\n", "macro CHECK lacks the prefix"),
     ("include/tessera/core/macro.hpp", HEADER + "".join(f"#define TESSERA_{i} 1\n" for i in range(9)), "10 macros, at most 9"),

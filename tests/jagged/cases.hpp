@@ -5,7 +5,7 @@
 // Tests of the jagged kit on JaggedBackend, which the including file names. References are plain
 // loops over vectors of rows.
 
-#include <tessera/jagged/jagged.hpp>
+#include <tessera/sequence/jagged.hpp>
 
 #include <doctest/doctest.h>
 #include <support/on_backend.hpp>

@@ -7,7 +7,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
-#include <tessera/serving/frozen_model.hpp>
+#include <tessera_serving/frozen_model.hpp>
 
 #include <support/temporary_folder.hpp>
 

@@ -8,10 +8,10 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/snapshot.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
-#include <tessera/serving/fresh_tables.hpp>
-#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
+#include <tessera_serving/fresh_tables.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
 
 #include <support/temporary_folder.hpp>
 

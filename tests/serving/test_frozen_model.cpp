@@ -7,11 +7,11 @@
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
-#include <tessera/data/criteo.hpp>
-#include <tessera/data/criteo_encoder.hpp>
-#include <tessera/data/tabular_encoder.hpp>
-#include <tessera/serving/batching_scorer.hpp>
-#include <tessera/serving/frozen_model.hpp>
+#include <tessera_data/criteo.hpp>
+#include <tessera_data/criteo_encoder.hpp>
+#include <tessera_data/tabular_encoder.hpp>
+#include <tessera_serving/batching_scorer.hpp>
+#include <tessera_serving/frozen_model.hpp>
 
 #include <doctest/doctest.h>
 

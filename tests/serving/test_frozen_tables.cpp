@@ -4,8 +4,8 @@
 // Frozen tables against the collection whose checkpoint they are, and against rows decoded one by
 // one; damaged and foreign files.
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
 
 #include <support/temporary_folder.hpp>
 

@@ -3,8 +3,8 @@
 //
 // A model that ranks candidates for a history, from its checkpoint, against HSTU in double; users
 // with candidates, requests joined, long and empty histories; what does not fit.
-#include <tessera/serving/batching_scorer.hpp>
-#include <tessera/serving/frozen_model.hpp>
+#include <tessera_serving/batching_scorer.hpp>
+#include <tessera_serving/frozen_model.hpp>
 
 #include <doctest/doctest.h>
 

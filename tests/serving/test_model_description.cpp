@@ -8,8 +8,8 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/host/backend.hpp>
-#include <tessera/serving/key_lists.hpp>
-#include <tessera/serving/model_description.hpp>
+#include <tessera_serving/key_lists.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <support/temporary_folder.hpp>
 

@@ -3,7 +3,7 @@
 //
 // Error bounds of the row formats, and what cannot be encoded. Golden cases of kind quantized hold
 // FBGEMM's bytes.
-#include <tessera/serving/quantized_rows.hpp>
+#include <tessera_serving/quantized_rows.hpp>
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 //
 // A model that has scored once takes no more memory: counted in operator new.
 #include <tessera/dense/mlp.hpp>
-#include <tessera/serving/frozen_model.hpp>
+#include <tessera_serving/frozen_model.hpp>
 
 #include <doctest/doctest.h>
 

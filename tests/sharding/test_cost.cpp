@@ -7,8 +7,6 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/data/synthetic.hpp>
-#include <tessera/data/synthetic_models.hpp>
 #include <tessera/host/codec.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
@@ -26,6 +24,8 @@
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/tables/row_directory.hpp>
+#include <tessera_data/synthetic.hpp>
+#include <tessera_data/synthetic_models.hpp>
 
 #include <doctest/doctest.h>
 
@@ -43,7 +43,7 @@ using namespace tessera;
 
 namespace {
 
-/// Ids drawn as data/synthetic.hpp draws them, most frequent first.
+/// Ids drawn as tessera_data/synthetic.hpp draws them, most frequent first.
 struct Sample {
   std::vector<std::int64_t> ids;
   Sample(std::int64_t rows, double skew, std::int64_t count, unsigned seed) {

@@ -3,7 +3,7 @@
 
 // The emulator's intrinsics against their definitions, its orders, and the runtime that stands in
 // for CUDA's.
-#include <tessera/core/thread_setup.hpp>
+#include <tessera/concepts/backend.hpp>
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/sort.cuh>
 

@@ -6,7 +6,7 @@
 #include <trainer/command.hpp>
 
 #include <tessera/core/random.hpp>
-#include <tessera/data/criteo.hpp>
+#include <tessera_data/criteo.hpp>
 
 #include <cmath>
 #include <string>

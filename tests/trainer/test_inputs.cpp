@@ -6,8 +6,8 @@
 #include <trainer/command.hpp>
 
 #include <tessera/core/random.hpp>
-#include <tessera/data/binary_dataset.hpp>
-#include <tessera/data/criteo.hpp>
+#include <tessera_data/binary_dataset.hpp>
+#include <tessera_data/criteo.hpp>
 
 #include <sys/stat.h>
 

@@ -6,7 +6,7 @@
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/data/binary_dataset.hpp>
+#include <tessera_data/binary_dataset.hpp>
 
 #include <cmath>
 #include <fstream>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/backend.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
-#include <tessera/core/thread_setup.hpp>
 
 #include <array>
 #include <condition_variable>

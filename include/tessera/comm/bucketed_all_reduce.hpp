@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/backend.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/thread_setup.hpp>
 
 #include <condition_variable>
 #include <cstddef>

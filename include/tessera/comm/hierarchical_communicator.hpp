@@ -4,8 +4,8 @@
 
 #include <tessera/comm/collective_checks.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <cstddef>
 #include <cstdint>

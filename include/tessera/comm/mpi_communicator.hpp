@@ -6,8 +6,8 @@
 #include <tessera/comm/mpi_environment.hpp>
 #include <tessera/comm/mpi_messenger.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <mpi.h>
 

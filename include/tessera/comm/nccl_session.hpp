@@ -6,8 +6,8 @@
 #include <tessera/comm/nccl_memory.hpp>
 #include <tessera/comm/nccl_watchdog.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>

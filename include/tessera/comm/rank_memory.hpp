@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/core/copy_bytes.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <algorithm>
 #include <array>

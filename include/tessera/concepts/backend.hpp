@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <functional>
 
 namespace tessera { inline namespace v0 {
 
@@ -43,6 +44,17 @@ template <class B>
 concept HasSynchronize = requires(const B& backend) { backend.synchronize(); };
 template <class B>
 concept HasWaitFor = requires(const B& backend) { backend.wait_for(backend); };
+
+/// Returns what a new thread must call before it works with a backend of the thread that asks: each
+/// thread begins with the process' first GPU, whichever its parent has chosen, and CUDA refuses
+/// kernels on streams of another.
+template <class Backend>
+std::function<void()> thread_setup(const Backend&) {
+  if constexpr (requires { Backend::thread_setup(); })
+    return Backend::thread_setup();
+  else
+    return [] {};
+}
 
 }  // namespace detail
 

@@ -98,4 +98,8 @@ static_assert(to_float(from_float<Half>(1.0f)) == 1.0f &&
               from_float<Half>(65504.0f).bits == 0x7bff);
 static_assert(to_float(from_float<BFloat16>(-2.5f)) == -2.5f);
 
+/// What hidden activations and the products' copies of weights are stored in. Parameters and their
+/// gradients are always float, and every product is summed in float.
+enum class DensePrecision { float32, bfloat16 };
+
 }}  // namespace tessera::v0

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/stochastic_rounding.hpp>
 #include <tessera/cuda/row_lanes.cuh>
 #include <tessera/op/mean_square.hpp>
+#include <tessera/op/stochastic_rounding.hpp>
 #include <tessera/op/update.hpp>
 
 #include <cstdint>

@@ -3,9 +3,8 @@
 #pragma once
 
 #include <tessera/concepts/backend.hpp>
-#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/core/large_memory.hpp>
+#include <tessera/core/memory.hpp>
 
 #include <array>
 #include <atomic>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/copy_bytes.hpp>
+#include <tessera/core/memory.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/op/exchange.hpp>
 

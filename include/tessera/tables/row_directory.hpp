@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
-#include <tessera/core/large_memory.hpp>
+#include <tessera/core/memory.hpp>
 #include <tessera/core/random.hpp>
 
 #include <algorithm>
