@@ -425,7 +425,7 @@ inline std::string format_model_description(const ModelDescription& model) {
   std::string out = "{\"format\":\"tessera model\",\n";
   const auto text = [](std::string_view value) {
     std::string quoted;
-    append_json_string(quoted, value);
+    detail::append_json_string(quoted, value);
     return quoted;
   };
   const auto number = [](const auto& value) {
