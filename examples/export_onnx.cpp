@@ -215,7 +215,7 @@ class Exporter {
   }
   /// A tensor of the checkpoint under its name, in float; its first `columns` (0: all).
   std::string copy(const std::string& name, std::int64_t columns = 0) {
-    const StoredTensor& tensor = reader_.tensor(name);
+    const detail::StoredTensor& tensor = reader_.tensor(name);
     require<DataError>(tensor.type == TensorType::f32 || tensor.type == TensorType::bf16 ||
                            tensor.type == TensorType::f16,
                        "checkpoint '{}', tensor '{}': {} is no type of weights",

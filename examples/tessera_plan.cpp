@@ -210,7 +210,8 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
   for (const TableSpec& t : uncut.tables) all += workload.memory.of({0, t.rows, 0, t.width});
   std::string text = fmt::format(
       "no plan fits: the tables take {}, the largest, '{}', {}; {} ranks have {} each for tables",
-      bytes_text(all), fault.name, bytes_text(fault.found), cluster.ranks, bytes_text(fault.limit));
+      detail::bytes_text(all), fault.name, detail::bytes_text(fault.found), cluster.ranks,
+      detail::bytes_text(fault.limit));
   if (fault.remedy == PlanFault::Remedy::lift_constraints)
     return text + "; without --pin and --forbid a plan would fit";
   std::vector<std::string> remedies;
@@ -218,7 +219,8 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
   Workload half = workload;
   half.element_bytes = 2;
   half.memory.per_element -= 2;
-  if (options.element_bytes == 4 && bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit)
+  if (options.element_bytes == 4 &&
+      detail::bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit)
     remedies.push_back("--element-bytes 2 (tables of 16-bit elements)");
   if (const std::int64_t ranks = ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
       ranks > 0)

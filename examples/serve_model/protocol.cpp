@@ -83,7 +83,7 @@ void reserve(std::vector<T>& elements, std::int64_t count, const RequestLimits& 
 /// The `count` elements of `data`, which may be nested as the shape says.
 void read_data(std::string_view data, std::size_t at, std::int64_t count, Tensor& tensor,
                const RequestLimits& limits) {
-  JsonReader json(data, kBody, at);
+  detail::JsonReader json(data, kBody, at);
   json.set_context(fmt::format("input {}", detail::quoted(tensor.name)));
   const std::int64_t room = std::min(count, static_cast<std::int64_t>(data.size() / 2 + 1));
   if (tensor.datatype == "FP32") reserve(tensor.floats, room, limits);
@@ -168,7 +168,7 @@ struct BinaryPart {
 /// Calls member(key) for the members of an object whose keys are `known`, each once. Passes over
 /// others, of which nothing is kept.
 template <class Member>
-void members(JsonReader& json, std::initializer_list<std::string_view> known,
+void members(detail::JsonReader& json, std::initializer_list<std::string_view> known,
              const Member& member) {
   std::uint32_t seen = 0;
   json.object([&](const std::string& key, std::size_t at) {
@@ -182,7 +182,7 @@ void members(JsonReader& json, std::initializer_list<std::string_view> known,
   });
 }
 
-void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferRequest& request,
+void read_input(detail::JsonReader& json, std::size_t at, BinaryPart& binary, InferRequest& request,
                 const RequestLimits& limits) {
   Tensor tensor;
   std::optional<std::uint64_t> binary_size;
@@ -248,7 +248,7 @@ void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferReque
   request.inputs.push_back(std::move(tensor));
 }
 
-void read_outputs(JsonReader& json, InferRequest& request) {
+void read_outputs(detail::JsonReader& json, InferRequest& request) {
   json.array([&](std::size_t at) {
     std::string name;
     members(json, {"name", "parameters"}, [&](const std::string& key) {
@@ -299,7 +299,7 @@ InferRequest parse_infer_request(std::string_view body, std::optional<std::strin
   BinaryPart binary{body.substr(json_bytes)};
   bool inputs = false;
   try {
-    JsonReader json(text, kBody);
+    detail::JsonReader json(text, kBody);
     members(json, {"id", "parameters", "inputs", "outputs"}, [&](const std::string& key) {
       if (key == "id") {
         request.id = json.string();
@@ -418,12 +418,12 @@ Reply infer_reply(std::string_view model, std::string_view version, std::int64_t
   Reply reply;
   std::string& out = reply.body;
   out = "{\"model_name\":";
-  append_json_string(out, model);
+  detail::append_json_string(out, model);
   out += ",\"model_version\":";
-  append_json_string(out, version);
+  detail::append_json_string(out, version);
   if (request.id) {
     out += ",\"id\":";
-    append_json_string(out, *request.id);
+    detail::append_json_string(out, *request.id);
   }
   out += fmt::format(
       ",\"parameters\":{{\"step\":{}}},\"outputs\":[{{\"name\":\"score\",\"datatype\":\"FP32\","
@@ -452,11 +452,11 @@ std::string server_metadata() {
 std::string model_metadata(std::string_view name, std::span<const std::string> versions,
                            std::int64_t step, const ModelDescription& model) {
   std::string out = "{\"name\":";
-  append_json_string(out, name);
+  detail::append_json_string(out, name);
   out += ",\"versions\":[";
   for (std::size_t i = 0; i < versions.size(); ++i) {
     if (i > 0) out += ',';
-    append_json_string(out, versions[i]);
+    detail::append_json_string(out, versions[i]);
   }
   out +=
       fmt::format("],\"platform\":\"tessera\",\"parameters\":{{\"step\":{}}},\"inputs\":[", step);
@@ -464,7 +464,7 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
   const auto tensor = [&](const std::string& column, std::string_view type,
                           std::string_view shape) {
     out += std::exchange(begun, true) ? ",{\"name\":" : "{\"name\":";
-    append_json_string(out, column);
+    detail::append_json_string(out, column);
     out += fmt::format(",\"datatype\":\"{}\",\"shape\":{}}}", type, shape);
   };
   const auto input = [&](const std::string& name, bool list, std::string_view type) {
@@ -483,7 +483,7 @@ std::string error_body(std::string_view text) {
   std::string plain(text);
   for (std::size_t at; (at = detail::utf8_end(plain)) < plain.size();) plain[at] = '?';
   std::string out = "{\"error\":";
-  append_json_string(out, plain);
+  detail::append_json_string(out, plain);
   return out + "}";
 }
 

@@ -234,7 +234,7 @@ std::string label_text(std::string_view value) {
 
 std::string json_string(std::string_view text) {
   std::string out;
-  append_json_string(out, text);
+  detail::append_json_string(out, text);
   return out;
 }
 

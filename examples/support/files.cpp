@@ -65,7 +65,7 @@ std::string fault_of_paths(std::initializer_list<NamedPath> inputs,
 }
 
 std::string read_file(const std::filesystem::path& path, const char* option, std::size_t most) try {
-  const RegularFile file(path);
+  const detail::RegularFile file(path);
   require<DataError>(file.size() <= most, "'{}' has {} bytes; such a file has at most {}",
                      path.string(), file.size(), most);
   // up to its end, not to its size, which files of /proc do not know

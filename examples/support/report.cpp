@@ -22,14 +22,6 @@ namespace {
 
 using namespace tessera;
 
-std::string bytes_text(std::int64_t bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  int unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
-}
-
 std::string range_text(std::int64_t begin, std::int64_t end) {
   return fmt::format("[{}, {})", begin, end);
 }
@@ -61,7 +53,7 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
                again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
-               bytes_text(memory_cost(table, cost).of(r)),
+               detail::bytes_text(memory_cost(table, cost).of(r)),
                shard.tier == Tier::host   ? "  on the host"
                : shard.tier == Tier::file ? "  in a file"
                                           : "");
@@ -70,9 +62,9 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
     const std::int64_t host = bytes_in(layout, cost, rank, Tier::host),
                        file = bytes_in(layout, cost, rank, Tier::file);
     fmt::print("rank {:<3} holds {:>10}{}{}\n", rank,
-               bytes_text(bytes_in(layout, cost, rank, Tier::device)),
-               host > 0 ? fmt::format(", and {} on the host", bytes_text(host)) : "",
-               file > 0 ? fmt::format(", and {} in files", bytes_text(file)) : "");
+               detail::bytes_text(bytes_in(layout, cost, rank, Tier::device)),
+               host > 0 ? fmt::format(", and {} on the host", detail::bytes_text(host)) : "",
+               file > 0 ? fmt::format(", and {} in files", detail::bytes_text(file)) : "");
   }
 }
 

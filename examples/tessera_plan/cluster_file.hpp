@@ -115,7 +115,7 @@ inline bool same_machine(const Calibration& a, const Calibration& b) {
 /// tessera::DataError.
 inline Constants read_constants(const std::string& path) {
   using tessera::DataError;
-  const tessera::RegularFile file(path);
+  const tessera::detail::RegularFile file(path);
   std::string text(file.size(), '\0');
   text.resize(file.read(text.data(), text.size(), 0));
   Constants constants;

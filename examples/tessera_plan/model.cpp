@@ -287,7 +287,7 @@ void read_tables(Model& model, const Node& root, int width) {
     Pooling pooling = Pooling::sum;
     if (table.has("pooling")) {
       const Node given_pooling = table.at("pooling");
-      const auto found = find_pooling(given_pooling.text());
+      const auto found = tessera::detail::find_pooling(given_pooling.text());
       require<DataError>(found.has_value(),
                          "{}: '{}' is none of sum, mean, sqrtn, max and none (a sequence)",
                          given_pooling, given_pooling.text());

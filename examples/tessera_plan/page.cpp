@@ -42,10 +42,12 @@ Fragment ranks_fragment(const Report& report) {
   Fragment f;
   f.svg = fmt::format(
       R"(<text x="30" y="10">memory per rank (most: {}{}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {} ms)</text>)",
-      bytes_text(p.most_bytes()),
-      report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
+      detail::bytes_text(p.most_bytes()),
+      report.cluster.memory_per_rank > 0
+          ? " of " + detail::bytes_text(report.cluster.memory_per_rank)
+          : "",
       elsewhere.empty() ? "" : elsewhere + ", paler", kPageWidth / 2 + 30,
-      milliseconds_text(most_time));
+      detail::milliseconds_text(most_time));
   for (std::size_t r = 0; r < ranks; ++r) {
     const double y = 18 + static_cast<double>(r) * (bar + 1);
     if (bar > 4)
@@ -55,7 +57,7 @@ Fragment ranks_fragment(const Report& report) {
     f.svg += fmt::format(
         R"(<rect x="30" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}: {}</title></rect>)",
         y, half * static_cast<double>(p.bytes[r]) / capacity, bar, colour(static_cast<int>(r)), r,
-        bytes_text(p.bytes[r]));
+        detail::bytes_text(p.bytes[r]));
     double end = 30 + half * static_cast<double>(p.bytes[r]) / capacity;
     for (const Tier tier : {Tier::host, Tier::file}) {
       const std::int64_t bytes = (tier == Tier::host ? p.host_bytes : p.file_bytes)[r];
@@ -63,8 +65,8 @@ Fragment ranks_fragment(const Report& report) {
       const double width = half * static_cast<double>(bytes) / capacity;
       f.svg += fmt::format(
           R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}" fill-opacity="{}"><title>rank {}: {}{}</title></rect>)",
-          end, y, width, bar, colour(static_cast<int>(r)), opacity(tier), r, bytes_text(bytes),
-          where_text(tier));
+          end, y, width, bar, colour(static_cast<int>(r)), opacity(tier), r,
+          detail::bytes_text(bytes), where_text(tier));
       end += width;
     }
     double x = kPageWidth / 2 + 30;
@@ -73,7 +75,7 @@ Fragment ranks_fragment(const Report& report) {
       if (seconds <= 0) continue;
       f.svg += fmt::format(
           R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {} ms</title></rect>)",
-          x, y, w, bar, kColours[s], r, step_parts[s].name, milliseconds_text(seconds));
+          x, y, w, bar, kColours[s], r, step_parts[s].name, detail::milliseconds_text(seconds));
       x += w;
     }
     f.svg += '\n';
@@ -145,7 +147,7 @@ Fragment traffic_fragment(const Report& report) {
     f.svg += fmt::format(
         R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"><title>{} to {}: {}</title></rect>)",
         x, y, cell - 0.5, cell - 0.5, shade(bytes[i] / most), name(i / count), name(i % count),
-        bytes_text(static_cast<std::int64_t>(bytes[i])));
+        detail::bytes_text(static_cast<std::int64_t>(bytes[i])));
     if (count <= 16)
       f.svg += fmt::format(
           R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>)",
@@ -154,14 +156,14 @@ Fragment traffic_fragment(const Report& report) {
   }
   // The scale: from nothing to the most.
   const double x = left + side + 30;
-  const std::string unit = bytes_text(static_cast<std::int64_t>(most));
+  const std::string unit = detail::bytes_text(static_cast<std::int64_t>(most));
   for (int i = 0; i < 10; ++i)
     f.svg += fmt::format(R"(<rect x="{:.0f}" y="{:.0f}" width="18" height="12" fill="{}"/>)", x,
                          top + 12 * (9 - i), shade((i + 0.5) / 10));
   f.svg += fmt::format(
       R"(<text x="{0:.0f}" y="{1:.0f}">{2} (most)</text><text x="{0:.0f}" y="{3:.0f}">0</text><text x="{4:.0f}" y="{5:.0f}">numbers: {6}</text><text x="{4:.0f}" y="{7:.0f}">all together: {8} a step</text>)",
       x + 24, top + 9, unit, top + 120, x, top + 144, unit.substr(unit.find(' ') + 1), top + 160,
-      bytes_text(static_cast<std::int64_t>(all)));
+      detail::bytes_text(static_cast<std::int64_t>(all)));
   f.height = std::max(top + side, top + 170);
   return f;
 }
@@ -176,7 +178,7 @@ std::string step_bar(const Candidate& c, double scale, double most) {
                  w = std::min(left, scale * seconds);
     if (seconds <= 0) continue;
     bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {} ms"></i>)",
-                       kColours[s], w, step_parts[s].name, milliseconds_text(seconds));
+                       kColours[s], w, step_parts[s].name, detail::milliseconds_text(seconds));
     left -= w;
   }
   return fmt::format(R"(<span class="bar{}">{}</span>{})", c.fits ? "" : " pale", bar,
@@ -216,9 +218,9 @@ std::string comparison(const Report& report) {
     rows += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{:+.1f} "
         "%</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        escaped(c.name), milliseconds_text(p.step_seconds),
+        escaped(c.name), detail::milliseconds_text(p.step_seconds),
         100 * (p.step_seconds / report.chosen().prediction.step_seconds - 1),
-        step_bar(c, scale, kLength), bytes_text(p.most_bytes()), p.memory_imbalance(),
+        step_bar(c, scale, kLength), detail::bytes_text(p.most_bytes()), p.memory_imbalance(),
         p.time_imbalance(), c.fits ? "" : "does not fit");
   }
   return "<table><tr><th>plan</th><th>step, ms</th><th></th><th></th><th>fullest "
@@ -236,15 +238,15 @@ std::string parts_table(const Report& report) {
       rows += fmt::format(
           R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{}</td><td>{:.1f} %</td></tr>
 )",
-          kColours[s], step_parts[s].name, milliseconds_text(seconds),
+          kColours[s], step_parts[s].name, detail::milliseconds_text(seconds),
           100 * seconds / p.step_seconds);
   if (const double hidden = p.stages.total() - seconds_of(p.stages, report.workload); hidden > 0)
     rows += fmt::format("<tr><td>route beside the dense layers</td><td>-{}</td><td></td></tr>\n",
-                        milliseconds_text(hidden));
+                        detail::milliseconds_text(hidden));
   return fmt::format(
       "<table><tr><th>part</th><th>ms</th><th></th></tr>\n{}<tr><th>step</th><th>{}</th><th></"
       "th></tr></table>\n",
-      rows, milliseconds_text(p.step_seconds));
+      rows, detail::milliseconds_text(p.step_seconds));
 }
 
 std::string tables_table(const Report& report) {
@@ -254,7 +256,7 @@ std::string tables_table(const Report& report) {
     rows += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
         "td></tr>\n",
-        escaped(t.name), t.rows, t.width, bytes_text(r.bytes),
+        escaped(t.name), t.rows, t.width, detail::bytes_text(r.bytes),
         escaped(features_text(report, r.table)), describe(r.cut), ranks_text(report, r.table),
         escaped(describe(r)));
   }
@@ -299,9 +301,10 @@ std::string page_of(const Report& report) {
 {14}</body></html>
 )",
       escaped(report.model.name), report.cluster.ranks, report.model.tables.size(),
-      report.model.features.size(), report.workload.batch, milliseconds_text(p.step_seconds),
-      escaped(margin), escaped(report.source), svg(tables.svg, tables.height + 4),
-      tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
+      report.model.features.size(), report.workload.batch,
+      detail::milliseconds_text(p.step_seconds), escaped(margin), escaped(report.source),
+      svg(tables.svg, tables.height + 4), tables_table(report), parts_table(report),
+      svg(ranks.svg, ranks.height + 4),
       p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
       svg(traffic.svg, traffic.height + 4), comparison(report), svg(legend.svg, legend.height));
 }

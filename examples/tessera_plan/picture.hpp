@@ -95,7 +95,7 @@ inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::Me
           w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
           opacity(s->tier), escaped(table.name), r.row_begin, r.row_end, r.column_begin,
           r.column_end, s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
-          bytes_text(memory_cost(table, cost).of(r)), where_text(s->tier));
+          detail::bytes_text(memory_cost(table, cost).of(r)), where_text(s->tier));
     }
     if (unit == 1)
       f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11,

@@ -61,9 +61,9 @@ std::string features_text(const Report& report, int table) {
 std::string elsewhere_text(const Prediction& prediction) {
   std::string text;
   if (const std::int64_t bytes = prediction.most_host_bytes(); bytes > 0)
-    text += fmt::format(", and {} on the host", bytes_text(bytes));
+    text += fmt::format(", and {} on the host", detail::bytes_text(bytes));
   if (const std::int64_t bytes = prediction.most_file_bytes(); bytes > 0)
-    text += fmt::format(", and {} in files", bytes_text(bytes));
+    text += fmt::format(", and {} in files", detail::bytes_text(bytes));
   return text;
 }
 
@@ -74,7 +74,7 @@ std::string text_of(const Report& report) {
   for (const CutReason& reason : report.reasons) {
     const TableSpec& table = report.model.tables[static_cast<std::size_t>(reason.table)];
     out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", table.name, table.rows,
-                       table.width, bytes_text(reason.bytes), describe(reason.cut),
+                       table.width, detail::bytes_text(reason.bytes), describe(reason.cut),
                        ranks_text(report, reason.table));
   }
   if (report.model.tables.size() > report.reasons.size())
@@ -89,15 +89,16 @@ std::string text_of(const Report& report) {
       fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7} {:>7}\n",
                   "plan", "step ms", "route", "lookup", "exchanges", "assemble", "update", "dense",
                   "dense sum", "most bytes", "memory", "time");
-  const auto ms = milliseconds_text;
+  const auto ms = detail::milliseconds_text;
   for (const Candidate& c : report.candidates) {
     const StageTimes& s = c.prediction.stages;
     out += fmt::format(
         "{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7.3f} {:>7.3f}{}\n",
         c.name, ms(c.prediction.step_seconds), ms(s.route), ms(s.lookup),
         ms(s.exchange + s.exchange_gradients), ms(s.assemble), ms(s.update), ms(s.dense),
-        ms(s.all_reduce), bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
-        c.prediction.time_imbalance(), !c.fits ? "  does not fit" : elsewhere_text(c.prediction));
+        ms(s.all_reduce), detail::bytes_text(c.prediction.most_bytes()),
+        c.prediction.memory_imbalance(), c.prediction.time_imbalance(),
+        !c.fits ? "  does not fit" : elsewhere_text(c.prediction));
   }
   out +=
       "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
@@ -200,8 +201,9 @@ inline constexpr std::int64_t kBatch = {};  // of a step, over all ranks
 }}  // namespace {}
 )",
                      report.model.name, report.cluster.ranks,
-                     milliseconds_text(best.prediction.step_seconds), name_space, arrays, entries,
-                     report.optimizer, to_cpp(report.cluster), report.workload.batch, name_space);
+                     detail::milliseconds_text(best.prediction.step_seconds), name_space, arrays,
+                     entries, report.optimizer, to_cpp(report.cluster), report.workload.batch,
+                     name_space);
 }
 
 }  // namespace plan

@@ -75,7 +75,7 @@ class Outbox {
 
  private:
   Cuda backend_;
-  HostBuffer<T, Cuda> turns_[2];
+  detail::HostBuffer<T, Cuda> turns_[2];
   gpu::Event copied_[2];
   int turn_ = 0;
 };

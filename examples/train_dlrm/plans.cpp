@@ -41,7 +41,7 @@ struct TablePolicy {
 
 /// Rectangles and ranks of tables that have policies, as Plan works them out of types.
 Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
-  std::vector<PlacementRequest> requests;
+  std::vector<detail::PlacementRequest> requests;
   std::vector<int> first_unit;
   int units = 0;
   for (std::size_t t = 0; t < policies.size(); ++t) {
@@ -57,11 +57,11 @@ Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
       units = std::max(units, unit + 1);
       requests.push_back({static_cast<int>(t), request, unit});
       layout.shards.push_back(
-          {static_cast<int>(t), request.rectangle, unplaced_rank, request.tier});
+          {static_cast<int>(t), request.rectangle, detail::unplaced_rank, request.tier});
     }
   }
-  const Placement placement(layout, requests);
-  layout.fault = check_cover(layout);
+  const detail::Placement placement(layout, requests);
+  layout.fault = detail::check_cover(layout);
   return layout;
 }
 
@@ -185,7 +185,7 @@ Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
     if (options.plan_file.empty()) shard.cache_rows = 0;  // all that is left: see files_of
   }
   if (!options.table_files.empty())
-    return keep_on_file(std::move(layout), {}, options.memory_before_files());
+    return detail::keep_on_file(std::move(layout), {}, options.memory_before_files());
   if (options.device_memory == 0 || options.plan == "auto") return layout;
   return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
 }

@@ -56,7 +56,7 @@ void describe_model(CheckpointContents& contents, const Options& options, const 
     KeyList& list = lists[std::string(kTable)];
     for (std::int64_t item = 0; item < data.file()->items(); ++item) {
       list.keys.push_back(static_cast<std::int64_t>(
-          std::max(name_key(data.file()->item_key(item)), std::uint64_t{1})));
+          std::max(detail::name_key(data.file()->item_key(item)), std::uint64_t{1})));
       list.rows.push_back(static_cast<std::int32_t>(item));
     }
   }

@@ -188,7 +188,7 @@ using ByteSource = std::function<std::size_t(std::span<char>)>;
 /// opened or read, or is no regular file (a pipe gives its bytes only once: read it through a
 /// ByteSource of your own).
 inline ByteSource file_source(const std::filesystem::path& path, std::int64_t offset = 0) {
-  const auto file = std::make_shared<const RegularFile>(path);
+  const auto file = std::make_shared<const detail::RegularFile>(path);
   return [file, offset](std::span<char> chunk) mutable {
     const std::size_t bytes = file->read(chunk.data(), chunk.size(), offset);
     offset += static_cast<std::int64_t>(bytes);

@@ -303,7 +303,7 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
                        "folder '{}' has no feature_spec.yaml", path.string());
     path /= "feature_spec.yaml";
   }
-  const RegularFile file(path);
+  const detail::RegularFile file(path);
   return parse_feature_spec(file.text(), file.name());
 }
 

@@ -238,7 +238,7 @@ class HistoryReader {
   /// Sorts the keys of items and keeps, for collect, the new number of each old one.
   void number_items() {
     std::vector<std::uint64_t> hashes;
-    for (const std::string& key : item_keys_) hashes.push_back(name_key(key));
+    for (const std::string& key : item_keys_) hashes.push_back(detail::name_key(key));
     std::vector<std::uint32_t> order(item_keys_.size());
     std::iota(order.begin(), order.end(), 0u);
     std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {

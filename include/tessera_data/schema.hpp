@@ -339,7 +339,7 @@ inline Schema parse_schema(std::string_view text, std::string name) {
 
 /// Reads a schema from a file. Throws DataError.
 inline Schema read_schema(const std::filesystem::path& path) {
-  const RegularFile file(path);
+  const detail::RegularFile file(path);
   return parse_schema(file.text(), file.name());
 }
 

@@ -47,7 +47,7 @@ struct TabularBlock {
 
 /// Returns the key of a category's text, which is never TabularBlock::kMissing.
 constexpr std::uint64_t category_key(std::string_view text) {
-  return std::max(name_key(text), std::uint64_t{1});
+  return std::max(detail::name_key(text), std::uint64_t{1});
 }
 
 /// Returns a number that tells blocks apart, in their order; `before`: that of the blocks before.

@@ -82,9 +82,10 @@ class TemporaryPath {
 
 }  // namespace detail
 
-/// A model that train_dlrm saved, to score with: its frozen tables, its layers, and how the data's
-/// columns become numbers and rows. Const; any number of threads score at one time, each call on
-/// its caller's thread. Once as many calls as threads have run, nothing is allocated but by oneDNN.
+/// A saved model that describes itself, to score with: its frozen tables, its layers, and how the
+/// data's columns become numbers and rows. Const; any number of threads score at one time, each call
+/// on its caller's thread. Once as many calls as threads have run, nothing is allocated but by
+/// oneDNN.
 /// Throws DataError, naming the checkpoint, for one that is damaged or does not describe itself.
 ///
 ///     const FrozenModel model(*latest_checkpoint("run7"), {.format = RowFormat::int8});

@@ -92,8 +92,7 @@ struct HistoryLayers {
 };
 
 /// What a program must know to score with a checkpoint: the layers between its tensors and how the
-/// columns of the data become numbers and rows. train_dlrm and train_sequence save it as
-/// `model.json`.
+/// columns of the data become numbers and rows. Saved as `model.json`.
 struct ModelDescription {
   static constexpr std::string_view kFile = "model.json", kKeysFile = "inputs.safetensors";
   static constexpr std::uint64_t kVersion = 1;
@@ -425,7 +424,7 @@ inline std::string format_model_description(const ModelDescription& model) {
   std::string out = "{\"format\":\"tessera model\",\n";
   const auto text = [](std::string_view value) {
     std::string quoted;
-    append_json_string(quoted, value);
+    detail::append_json_string(quoted, value);
     return quoted;
   };
   const auto number = [](const auto& value) {
@@ -506,9 +505,8 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                      "checkpoint '{}' does not say what its model is ('{}'): {}",
                      reader.folder().string(), ModelDescription::kFile,
                      reader.manifest().base.empty()
-                         ? "train_dlrm of this version writes that for all models but those of "
-                           "--synthetic-model, train_sequence for --model ranking; go on with "
-                           "--resume and save once more"
+                         ? "it is of an earlier version, or of a model that has no description; go "
+                           "on with a trainer of this version (--resume), and save once more"
                          : "it is an increment; give the whole one that it belongs to");
   return parse_model_description(reader.read_file(ModelDescription::kFile),
                                  (reader.folder() / ModelDescription::kFile).string());

@@ -162,7 +162,7 @@ class ModelInputs {
       if (!table.empty_key) refuse("is empty, which this column may not be");
       key = *table.empty_key;
     } else if (table.keys == CategoryKey::text) {
-      key = static_cast<std::int64_t>(std::max(name_key(text), std::uint64_t{1}));
+      key = static_cast<std::int64_t>(std::max(detail::name_key(text), std::uint64_t{1}));
     } else {
       std::uint32_t hex = 0;
       const char* const end = text.data() + text.size();

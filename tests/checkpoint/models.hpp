@@ -28,7 +28,8 @@ using namespace tessera;
 template <class T>
 T value(std::uint64_t salt, std::string_view table, int array, std::int64_t row,
         std::int64_t column) {
-  return from_float<T>(unit_float(random_word(salt, name_key(table), array, row, column)) - 0.5f);
+  return from_float<T>(unit_float(random_word(salt, detail::name_key(table), array, row, column)) -
+                       0.5f);
 }
 
 /// Visits every number of this rank: element(table, array, row, column, number), array 0 the

@@ -168,7 +168,7 @@ TEST_CASE("files are plain safetensors of whole tables, cut by rows where they a
   CHECK(manifest.step == 12);
   CHECK(manifest.numbers ==
         std::map<std::string, std::uint64_t>{{"epoch", 13}, {"seed", 5}, {"step", 12}});
-  for (const StoredFile& file : manifest.files) {
+  for (const detail::StoredFile& file : manifest.files) {
     const std::string bytes = bytes_of(checkpoint / file.name);
     REQUIRE(bytes.size() == file.bytes);
     for (std::size_t c = 0; c < file.crcs.size(); ++c)

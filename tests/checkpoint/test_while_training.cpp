@@ -418,9 +418,9 @@ TEST_CASE(
   const Manifest good = read_manifest(folder.path / checkpoint_name(2)).first;
   CHECK(good.version == Manifest::kIncrements);
   CHECK(read_manifest(folder.path / checkpoint_name(1)).first.version == Manifest::kWhole);
-  const auto tensor = [](Manifest& manifest, std::string_view name) -> StoredTensor& {
+  const auto tensor = [](Manifest& manifest, std::string_view name) -> detail::StoredTensor& {
     return *std::find_if(manifest.tensors.begin(), manifest.tensors.end(),
-                         [&](const StoredTensor& t) { return t.name == name; });
+                         [&](const detail::StoredTensor& t) { return t.name == name; });
   };
   CHECK(tensor(const_cast<Manifest&>(good), "t.weight").row_numbers == "t.rows_");
   const auto refused = [&](const char* what, auto change) {
@@ -468,7 +468,7 @@ TEST_CASE("increments of the first version, which mark nothing, are read") {
     if (c.rank() == 0) {
       Manifest manifest = read_manifest(top).first;
       manifest.version = Manifest::kWhole;
-      for (StoredTensor& tensor : manifest.tensors) tensor.row_numbers.clear();
+      for (detail::StoredTensor& tensor : manifest.tensors) tensor.row_numbers.clear();
       std::ofstream(top / "manifest.json", std::ios::binary) << detail::format_manifest(manifest);
     }
     c.barrier();

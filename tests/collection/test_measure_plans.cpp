@@ -110,8 +110,8 @@ TEST_CASE("plans are measured with the same batches, beside their predictions") 
         std::vector<std::int64_t>{(32 + 4) * 500 + (16 + 4) * 5, (32 + 4) * 500 + (16 + 4) * 5});
   const std::string text = describe_plans(plans);
   for (const std::string& name :
-       {std::string("rows  "), std::string("turned  "), bytes_text(36 * 500 + 20 * 5),
-        bytes_text(static_cast<std::int64_t>(plans[1].measured.traffic.bytes))})
+       {std::string("rows  "), std::string("turned  "), detail::bytes_text(36 * 500 + 20 * 5),
+        detail::bytes_text(static_cast<std::int64_t>(plans[1].measured.traffic.bytes))})
     CHECK(text.find(name) != std::string::npos);
   CHECK(std::count(text.begin(), text.end(), '\n') == 6);
 }

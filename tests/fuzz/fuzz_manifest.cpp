@@ -17,10 +17,10 @@ namespace {
 void check(std::string_view text) {
   try {
     const Manifest manifest = detail::parse_manifest(text, "fuzz");
-    for (const StoredTensor& tensor : manifest.tensors) {
+    for (const detail::StoredTensor& tensor : manifest.tensors) {
       if (tensor.rows() < 0 || tensor.row_bytes() < 0) std::abort();
       std::int64_t rows = 0;
-      for (const TensorPiece& piece : tensor.pieces) {
+      for (const detail::TensorPiece& piece : tensor.pieces) {
         if (piece.row_begin != rows || piece.file < 0 ||
             piece.file >= static_cast<std::int64_t>(manifest.files.size()))
           std::abort();
@@ -28,12 +28,12 @@ void check(std::string_view text) {
       }
       if (rows != tensor.rows() || tensor.name.empty()) std::abort();
       if (tensor.row_numbers.empty()) continue;
-      const StoredTensor* numbers = manifest.find(tensor.row_numbers);
+      const detail::StoredTensor* numbers = manifest.find(tensor.row_numbers);
       if (numbers == nullptr || numbers->type != TensorType::i64 ||
           numbers->rows() != tensor.rows() || manifest.base.empty())
         std::abort();
     }
-    for (const StoredFile& file : manifest.files)
+    for (const detail::StoredFile& file : manifest.files)
       if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
           file.crcs.size() != detail::chunks_of(file.bytes))
         std::abort();

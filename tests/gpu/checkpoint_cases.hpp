@@ -38,7 +38,7 @@ using namespace tessera;
 /// What element (row, column) of state `array` (-1: the weights) of a table is in the model `salt`.
 float value(std::uint64_t salt, std::string_view table, int array, std::int64_t row,
             std::int64_t column) {
-  return unit_float(random_word(salt, name_key(table), array, row, column)) - 0.5f;
+  return unit_float(random_word(salt, detail::name_key(table), array, row, column)) - 0.5f;
 }
 
 template <class Backend>

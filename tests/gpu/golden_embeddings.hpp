@@ -41,7 +41,7 @@ struct GoldenCase {
       if (model) features.push_back({t.name, t.name});
     for (const auto& f : model ? nlohmann::json::array() : json["features"])
       features.push_back({names[name++], table(f["table"]).name,
-                          find_pooling(f["pooling"].get<std::string>()).value(),
+                          detail::find_pooling(f["pooling"].get<std::string>()).value(),
                           f.value("weighted", false)});
   }
   const TableSpec& table(const std::string& wanted) const {

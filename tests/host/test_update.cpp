@@ -46,12 +46,12 @@ struct Arena {
     const std::int64_t half = rows / 2;
     segments = {{.row_offset = 0,
                  .rows = half,
-                 .table_key = name_key("a"),
+                 .table_key = detail::name_key("a"),
                  .row_begin = 100,
                  .column_begin = begin},
                 {.row_offset = half,
                  .rows = rows - half,
-                 .table_key = name_key("b"),
+                 .table_key = detail::name_key("b"),
                  .row_begin = 0,
                  .column_begin = begin}};
   }

@@ -99,6 +99,9 @@ OPENS = re.compile(r"\b[io]?fstream\b|\bfopen\b|::open\(")
 MAY_OPEN = {"examples/support/files.cpp", "examples/support/report.cpp", "examples/own_csv.cpp",
             "examples/tessera_plan/cluster_file.hpp"}
 
+# Programs that use the library: it does not know them, not even in a text.
+PROGRAM = re.compile(r"\b(?:convert_dataset|evaluate_model|export_onnx|serve_model|train_dlrm|train_sequence)\b")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
 # Brackets keep these expressions from matching themselves.
@@ -330,6 +333,10 @@ def faults_of(root):
             bodies.update({body[1]: f"{name}:{text.count(chr(10), 0, body.start()) + 2}" for body in BODY.finditer(text)})
         elif name.startswith("tests/"):
             calls.update(call.groups() for call in CALL.finditer(text))
+        if name.startswith("include/"):
+            for number, line in enumerate(lines, 1):
+                if found := PROGRAM.search(line):
+                    yield f"{name}:{number}: a header does not know the program {found[0]}"
         if name.startswith("include/") and path.suffix in {".hpp", ".cuh", ".inl"}:
             headers[name[len("include/"):]] = text
             for number, fault in header_faults(name[len("include/"):], lines, includes, macros):

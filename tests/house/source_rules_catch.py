@@ -72,6 +72,7 @@ PLANTED = [
     ("include/tessera_news/x.hpp", HEADER, "include/ has the folder tessera and the COMPANIONS"),
     ("include/tessera/io/file.hpp", HEADER, "io/file.hpp:1: a folder of one file"),
     ("include/tessera/core/rare.hpp", HEADER, "core/rare.hpp:1: core is for what 3 headers include at least, not 0: none"),
+    ("include/tessera_data/clicks.hpp", "// of train_dlrm\n", "clicks.hpp:5: a header does not know the program train_dlrm"),
     ("include/tessera/core/guard.hpp", SPDX, "no #pragma once"),
     ("include/tessera/core/macro.hpp", HEADER + "#define CHECK(x) x\n", "macro CHECK lacks the prefix"),
     ("include/tessera/core/macro.hpp", HEADER + "".join(f"#define TESSERA_{i} 1\n" for i in range(9)), "10 macros, at most 9"),

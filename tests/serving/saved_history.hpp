@@ -55,7 +55,7 @@ struct Saved {
     draw(dense, (kLength + 2) * kWidth + kBlocks * block.parameter_count() + kWidth + 1 + more);
     KeyList keys;
     for (int row = 0; row < kItems; ++row) {
-      keys.keys.push_back(static_cast<std::int64_t>(name_key(item(row))));
+      keys.keys.push_back(static_cast<std::int64_t>(detail::name_key(item(row))));
       keys.rows.push_back(row);
     }
     SelfCommunicator self;

@@ -139,7 +139,7 @@ void write(const std::filesystem::path& path, const std::vector<char>& bytes) {
 template <class T, class F>
 void edit_tensor(const std::filesystem::path& checkpoint, const std::string& name, F&& edit) {
   Manifest manifest = read_manifest(checkpoint).first;
-  StoredFile& file =
+  detail::StoredFile& file =
       manifest.files[static_cast<std::size_t>(manifest.find(name)->pieces.front().file)];
   std::vector<char> bytes = bytes_of(checkpoint / file.name);
   const std::span<const std::byte> view = std::as_bytes(std::span(bytes));

@@ -60,7 +60,7 @@ double by_hand(const Saved& saved, const ModelDescription& model, const Samples&
   double wide = 0;
   const auto town = [&](const std::string& text) -> std::size_t {
     if (text.empty()) return 0;
-    return 1 + static_cast<std::size_t>(((mix64(77 ^ name_key(text)) >> 32) * 29) >> 32);
+    return 1 + static_cast<std::size_t>(((mix64(77 ^ detail::name_key(text)) >> 32) * 29) >> 32);
   };
   // column c of a table's rows, pooled
   const auto pooled = [&](const std::string& table, std::size_t width, std::size_t c,
@@ -597,7 +597,7 @@ TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones
       CheckpointContents contents;
       auto tensors = saved.tensors;
       for (auto& [name, values] : tensors) {
-        const StoredTensor& stored = whole.tensor(name);
+        const detail::StoredTensor& stored = whole.tensor(name);
         if (random() % 40 == 0) continue;
         if (random() % 40 == 0) values.pop_back();
         const bool fits = std::ssize(values) == stored.rows() * stored.columns();

@@ -365,7 +365,7 @@ TEST_CASE("random rectangles: gaps and overlaps are those of a count of cells") 
         covered == rows * width ? PlanFault::Kind::none : PlanFault::Kind::gap;
     for (const int n : holders)
       if (n > 1) expected = PlanFault::Kind::overlap;
-    CHECK(check_cover(layout).kind == expected);
+    CHECK(detail::check_cover(layout).kind == expected);
     ++seen[expected];
   }
   for (const auto kind : {PlanFault::Kind::none, PlanFault::Kind::gap, PlanFault::Kind::overlap})

@@ -145,7 +145,7 @@ TEST_CASE("faults of a plan file are named with their place; a changed byte neve
       other[at] = with;
       try {
         const Layout layout = read(other);
-        CHECK(check_cover(layout).ok());
+        CHECK(detail::check_cover(layout).ok());
       } catch (const Error& error) {
         CHECK(std::string(error.what()).find("plan.json") != std::string::npos);
       }

@@ -112,7 +112,7 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
           layout.fault.ok() ? predict(layout, cluster, workload).step_seconds : 1e300;
       if (layout.fault.ok()) {
         ++fitting;
-        CHECK(describe(check_cover(layout)) == "no fault");
+        CHECK(describe(detail::check_cover(layout)) == "no fault");
         if (cluster.memory_per_rank > 0)
           CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
                 "no fault");
@@ -121,7 +121,7 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
       }
       for (const Strategy s : all_strategies) {
         plain.shards = shards_of(strategy_choice(s, plain), plain);
-        CHECK(describe(check_cover(plain)) == "no fault");
+        CHECK(describe(detail::check_cover(plain)) == "no fault");
         if (cluster.memory_per_rank > 0 &&
             !detail::check_memory(plain, workload.memory, cluster.memory_per_rank).ok())
           continue;
@@ -428,12 +428,12 @@ TEST_CASE("a reason says what is true of its numbers") {
 }
 
 TEST_CASE("times that are not zero do not look like zero") {
-  CHECK(milliseconds_text(0) == "0");
-  CHECK(milliseconds_text(5.183e-3) == "5.183");
+  CHECK(detail::milliseconds_text(0) == "0");
+  CHECK(detail::milliseconds_text(5.183e-3) == "5.183");
   for (double seconds = 1.001e-9; seconds < 10; seconds *= 1.7)
     for (const double sign : {1.0, -1.0}) {
       CAPTURE(seconds);
-      const double read = 1e-3 * std::stod(milliseconds_text(sign * seconds));
+      const double read = 1e-3 * std::stod(detail::milliseconds_text(sign * seconds));
       CHECK(std::abs(read / (sign * seconds) - 1) < (seconds > 1e-7 ? 0.01 : 0.5));
     }
 }
@@ -515,7 +515,7 @@ TEST_CASE("memory shared out evenly, where it can be") {
     const Layout layout = plan_layout(model.tables, model.features, cluster, workload,
                                       {.memory_share = 1.05, .effort = 500'000});
     REQUIRE(layout.fault.ok());
-    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(detail::check_cover(layout)) == "no fault");
     double even = 0;
     for (const TableSpec& t : model.tables)
       even += static_cast<double>(workload.memory.of({0, t.rows, 0, t.width})) / 8;
@@ -541,7 +541,7 @@ using Model = TableList<Query, User, Item, Country>;
 constexpr Cluster kCluster{.ranks = 8, .ranks_per_node = 4, .memory_per_rank = 6_GiB};
 using Auto = AutoPlan<Model, kCluster, Workload{.batch = 8192}>;
 static_assert(Auto::layout({8}).fault.ok());
-static_assert(check_cover(Auto::layout({8})).ok());
+static_assert(detail::check_cover(Auto::layout({8})).ok());
 static_assert(detail::check_memory(Auto::layout({8}), {4, 4}, 6_GiB).ok());
 static_assert(Auto::layout({8}).columns() == 128 + 64 + 64 + 16);
 static_assert(Auto::table_count == 4 && Auto::replicates);
@@ -568,7 +568,7 @@ TEST_CASE("the compiler's plan is the one that runs") {
     if (pinned.tables[s.table].name == "item") CHECK(s.rank == 6);
   // Other ranks, other rows: chosen when it runs.
   for (const int ranks : {1, 3, 16})
-    CHECK(describe(check_cover(Auto::layout({ranks}))) == "no fault");
+    CHECK(describe(detail::check_cover(Auto::layout({ranks}))) == "no fault");
   const TableRows rows[] = {{"country", 300}};
   CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
   const TableRows wrong[] = {{"nobody", 300}};
@@ -612,7 +612,7 @@ TEST_CASE("the compiler's rounds choose what they choose at run time, near the w
     static_assert(P::table_count > detail::tables_at_once);
     Layout uncut = uncut_layout(cluster.topology(), {kManySpecs.begin(), kManySpecs.end()});
     const Layout compiled = P::layout({8});
-    CHECK(describe(check_cover(compiled)) == "no fault");
+    CHECK(describe(detail::check_cover(compiled)) == "no fault");
     const PlanChoice again = detail::plan_in_rounds(uncut, cluster, workload, constraints);
     CHECK(again.fits);
     const std::vector<Shard> shards = shards_of(again, uncut);
@@ -649,7 +649,7 @@ TEST_CASE("rounds keep memory for the tables that come later") {
     const PlanChoice choice = detail::plan_in_rounds(layout, cluster, workload, {});
     CHECK(choice.fits);
     layout.shards = shards_of(choice, layout);
-    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(detail::check_cover(layout)) == "no fault");
     CHECK(predict(layout, cluster, workload).most_bytes() <= cluster.memory_per_rank);
   }
 }
@@ -753,7 +753,7 @@ TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan 
       const Layout layout =
           plan_layout(model.tables, model.features, cluster, workload, constraints);
       REQUIRE(describe(layout.fault) == "no fault");
-      CHECK(describe(check_cover(layout)) == "no fault");
+      CHECK(describe(detail::check_cover(layout)) == "no fault");
       std::vector<Shard> own;
       for (const Shard& s : layout.shards)
         if (layout.tables[s.table].name == table.name) own.push_back(s);
@@ -822,7 +822,7 @@ TEST_CASE("what is wrong with a policy is said before anything is planned") {
 using WithPolicies =
     AutoPlan<Model, kCluster, Workload{.batch = 8192}, PinTo<"user", AllPlaces, "all places">,
              Consider<HotRowsReplicated<1000>>>;
-static_assert(check_cover(WithPolicies::layout({8})).ok() && WithPolicies::replicates);
+static_assert(detail::check_cover(WithPolicies::layout({8})).ok() && WithPolicies::replicates);
 
 TEST_CASE("the compiler plans with policies of the user's") {
   constexpr std::size_t shards = WithPolicies::layout({8}).shards.size();
@@ -830,7 +830,7 @@ TEST_CASE("the compiler plans with policies of the user's") {
   CHECK(layout.shards.size() == shards);
   for (const int ranks : {1, 3, 8, 16}) {
     const Layout other = WithPolicies::layout({ranks});
-    CHECK(describe(check_cover(other)) == "no fault");
+    CHECK(describe(detail::check_cover(other)) == "no fault");
     std::vector<Shard> user;
     for (const Shard& s : other.shards)
       if (other.tables[s.table].name == "user") user.push_back(s);
@@ -859,7 +859,7 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     cluster.host_memory_per_rank = total / 4;
     const Layout layout = plan();
     REQUIRE(describe(layout.fault) == "no fault");
-    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(detail::check_cover(layout)) == "no fault");
     CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank,
                                         cluster.host_memory_per_rank)) == "no fault");
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
@@ -922,7 +922,7 @@ TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
     cluster.file_memory_per_rank = total;
     const Layout layout = plan();
     REQUIRE(describe(layout.fault) == "no fault");
-    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(detail::check_cover(layout)) == "no fault");
     CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
           "no fault");
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);

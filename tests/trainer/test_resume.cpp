@@ -125,7 +125,7 @@ void write_clicks(const std::filesystem::path& file, int lines, unsigned stays =
 double difference(const std::filesystem::path& a, const std::filesystem::path& b) {
   CheckpointReader first(a), second(b);
   double most = 0;
-  for (const StoredTensor& tensor : first.manifest().tensors) {
+  for (const detail::StoredTensor& tensor : first.manifest().tensors) {
     const std::vector<float> x = first.read<float>(tensor.name),
                              y = second.read<float>(tensor.name);
     REQUIRE(x.size() == y.size());
@@ -499,7 +499,7 @@ TEST_CASE(
     for (const std::int64_t step : checkpoint_steps(other)) {
       CheckpointReader reader(other / checkpoint_name(step));
       std::int64_t wrong = 0;
-      for (const StoredTensor& tensor : reader.manifest().tensors)
+      for (const detail::StoredTensor& tensor : reader.manifest().tensors)
         for (const float x : reader.read<float>(tensor.name)) wrong += !std::isfinite(x);
       CHECK(wrong == 0);
     }

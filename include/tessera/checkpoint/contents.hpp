@@ -326,7 +326,8 @@ class CheckpointContents {
               detail::shape_text(shape));
     const int t = add_tensor(
         {std::move(name), std::move(group), detail::tensor_type_of<T>(), std::move(shape)});
-    const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
+    const detail::StoredTensor stored{tensors_.back().name, tensors_.back().type,
+                                      tensors_.back().shape};
     require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
             "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name,
             detail::shape_text(stored.shape), stored.rows() * stored.columns(), values.size());

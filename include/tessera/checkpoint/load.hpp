@@ -465,7 +465,7 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
     const detail::Comparison comparison(contents, stored->manifest(), options);
     require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}",
                        folder.string(), comparison.differences);
-    for (const StoredTensor* source : comparison.sources)
+    for (const detail::StoredTensor* source : comparison.sources)
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
   const std::vector<std::uint64_t> crcs = detail::gather_one(communicator, stored->crc());

@@ -18,6 +18,8 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// The rows of a tensor that one file holds, under the tensor's name.
 struct TensorPiece {
   std::int64_t file = 0;  ///< index into Manifest::files
@@ -53,6 +55,8 @@ struct StoredFile {
   std::vector<std::uint32_t> crcs{};  ///< one for each kChunkBytes of the file
 };
 
+}  // namespace detail
+
 /// What `manifest.json` says: everything about a checkpoint but the values themselves.
 struct Manifest {
   static constexpr std::string_view kFile = "manifest.json";
@@ -69,12 +73,12 @@ struct Manifest {
   std::uint32_t base_crc = 0;  ///< of the base's manifest text
   std::map<std::string, std::uint64_t> numbers{};
   std::map<std::string, std::string> texts{};
-  std::vector<StoredTensor> tensors{};
-  std::vector<StoredFile> files{};
+  std::vector<detail::StoredTensor> tensors{};
+  std::vector<detail::StoredFile> files{};
 
-  const StoredTensor* find(std::string_view name) const {
+  const detail::StoredTensor* find(std::string_view name) const {
     const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                    [&](const StoredTensor& t) { return t.name == name; });
+                                    [&](const detail::StoredTensor& t) { return t.name == name; });
     return found == tensors.end() ? nullptr : &*found;
   }
 };

@@ -92,7 +92,7 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
         const std::size_t t = static_cast<std::size_t>(part.tensor);
         if (paths[t].empty()) continue;
         const detail::TensorSpec& tensor = model.tensors()[t];
-        const StoredTensor stored{tensor.name, headers[t].type, tensor.shape};
+        const detail::StoredTensor stored{tensor.name, headers[t].type, tensor.shape};
         const std::int64_t row_bytes = stored.row_bytes(),
                            step = std::max<std::int64_t>(
                                1, (1 << 20) / std::max<std::int64_t>(row_bytes, 1));

@@ -35,7 +35,7 @@ class CheckpointReader {
  public:
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
     std::tie(manifest_, crc_) = read_manifest(folder_);
-    for (const StoredFile& file : manifest_.files)
+    for (const detail::StoredFile& file : manifest_.files)
       chunks_.push_back(chunks() + detail::chunks_of(file.bytes));
   }
 
@@ -46,8 +46,8 @@ class CheckpointReader {
   std::uint32_t crc() const { return crc_; }
 
   /// Returns the tensor of that name. Throws DataError if there is none.
-  const StoredTensor& tensor(std::string_view name) const {
-    const StoredTensor* found = manifest_.find(name);
+  const detail::StoredTensor& tensor(std::string_view name) const {
+    const detail::StoredTensor* found = manifest_.find(name);
     require<DataError>(found != nullptr, "checkpoint '{}' has no tensor '{}'", folder_.string(),
                        name);
     return *found;
@@ -63,7 +63,7 @@ class CheckpointReader {
     for (std::size_t f = 0; f < chunks_.size(); ++f) {
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
       if (chunks_[f] <= begin || first >= end) continue;
-      const StoredFile& stored = manifest_.files[f];
+      const detail::StoredFile& stored = manifest_.files[f];
       const detail::File& file = open(f);
       for (std::uint64_t c = std::max(begin, first); c < std::min(end, chunks_[f]); ++c) {
         const std::uint64_t at = c - first;
@@ -73,7 +73,7 @@ class CheckpointReader {
       }
     }
     for (std::size_t t = 0; t < manifest_.tensors.size(); ++t)
-      for (const TensorPiece& piece : manifest_.tensors[t].pieces)
+      for (const detail::TensorPiece& piece : manifest_.tensors[t].pieces)
         if (const std::size_t f = static_cast<std::size_t>(piece.file);
             chunks_[f] > begin && (f == 0 ? 0 : chunks_[f - 1]) < end)
           place(manifest_.tensors[t], piece);
@@ -81,10 +81,10 @@ class CheckpointReader {
 
   /// Reads rows [begin, begin + count) as they are stored. Their chunks are not verified; `verify`
   /// does that.
-  void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count,
+  void read_rows(const detail::StoredTensor& tensor, std::int64_t begin, std::int64_t count,
                  std::byte* to) {
     const std::uint64_t row_bytes = static_cast<std::uint64_t>(tensor.row_bytes());
-    for (const TensorPiece& piece : tensor.pieces) {
+    for (const detail::TensorPiece& piece : tensor.pieces) {
       const std::int64_t first = std::max(begin, piece.row_begin),
                          last = std::min(begin + count, piece.row_end);
       if (first >= last || row_bytes == 0) continue;
@@ -97,8 +97,8 @@ class CheckpointReader {
   }
 
   /// Returns the file that holds a row, for messages.
-  std::string file_of(const StoredTensor& tensor, std::int64_t row) const {
-    for (const TensorPiece& piece : tensor.pieces)
+  std::string file_of(const detail::StoredTensor& tensor, std::int64_t row) const {
+    for (const detail::TensorPiece& piece : tensor.pieces)
       if (piece.row_begin <= row && row < piece.row_end)
         return (folder_ / manifest_.files[static_cast<std::size_t>(piece.file)].name).string();
     return folder_.string();
@@ -107,12 +107,12 @@ class CheckpointReader {
   /// Returns a whole tensor, verified. `T` must be the stored type (bool is uint8).
   template <class T>
   std::vector<T> read(std::string_view name) {
-    const StoredTensor& t = tensor(name);
+    const detail::StoredTensor& t = tensor(name);
     require<DataError>(t.type == detail::tensor_type_of<T>(),
                        "checkpoint '{}', tensor '{}': holds {}, asked for {}", folder_.string(),
                        name, tensor_type_name(t.type),
                        tensor_type_name(detail::tensor_type_of<T>()));
-    for (const TensorPiece& piece : t.pieces) {
+    for (const detail::TensorPiece& piece : t.pieces) {
       const std::size_t f = static_cast<std::size_t>(piece.file);
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
       if (piece.row_begin < piece.row_end && t.row_bytes() != 0) {
@@ -162,12 +162,12 @@ class CheckpointReader {
   std::size_t find_file(std::string_view name) const {
     return static_cast<std::size_t>(
         std::find_if(manifest_.files.begin(), manifest_.files.end(),
-                     [&](const StoredFile& file) { return file.name == name; }) -
+                     [&](const detail::StoredFile& file) { return file.name == name; }) -
         manifest_.files.begin());
   }
 
   void check_chunk(std::size_t f, std::uint64_t chunk, std::span<const std::byte> bytes) const {
-    const StoredFile& stored = manifest_.files[f];
+    const detail::StoredFile& stored = manifest_.files[f];
     require<DataError>(detail::crc32(bytes) == stored.crcs[chunk],
                        "file '{}': the checksum of bytes {}..{} is not the manifest's: the file "
                        "was changed or damaged",
@@ -178,7 +178,7 @@ class CheckpointReader {
   const detail::File& open(std::size_t f) {
     if (const auto found = files_.find(f); found != files_.end()) return found->second;
     if (files_.size() >= kOpenFiles) files_.clear();
-    const StoredFile& stored = manifest_.files[f];
+    const detail::StoredFile& stored = manifest_.files[f];
     const detail::File& file =
         files_.emplace(f, detail::File(folder_ / stored.name, detail::File::Mode::read))
             .first->second;
@@ -210,7 +210,7 @@ class CheckpointReader {
 
   /// Returns where a piece begins in its file. Throws DataError unless the file's header says the
   /// same of it as the manifest.
-  std::uint64_t place(const StoredTensor& tensor, const TensorPiece& piece) {
+  std::uint64_t place(const detail::StoredTensor& tensor, const detail::TensorPiece& piece) {
     const auto known = places_.find(&piece);
     if (known != places_.end()) return known->second;
     const std::size_t f = static_cast<std::size_t>(piece.file);
@@ -238,7 +238,7 @@ class CheckpointReader {
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
   std::map<std::size_t, detail::File> files_;
   std::map<std::size_t, std::array<std::int64_t, 4>> stamps_;  ///< of files when first opened
-  std::map<const TensorPiece*, std::uint64_t> places_;
+  std::map<const detail::TensorPiece*, std::uint64_t> places_;
   std::optional<std::size_t> header_file_;  ///< whose `header_` is
   detail::SafetensorsHeader header_;
 };

@@ -51,7 +51,7 @@ void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary
                      std::string_view name = "vocabulary") {
   CheckpointReader reader(folder);
   const auto read = [&](int table, std::string_view part) {
-    const StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
+    const detail::StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
     require<DataError>(tensor.type == TensorType::i64 && tensor.columns() == 1,
                        "checkpoint '{}': tensor '{}' must be I64 [n]", folder.string(),
                        tensor.name);

@@ -32,11 +32,15 @@ TESSERA_HOST_DEVICE constexpr float unit_float(std::uint64_t word) {
   return static_cast<float>(word >> 40) * 0x1p-24f;
 }
 
+namespace detail {
+
 /// Returns a stable 64-bit key of a name (FNV-1a, then mixed).
 constexpr std::uint64_t name_key(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return mix64(hash);
 }
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

@@ -18,6 +18,9 @@ constexpr std::string_view to_string(Pooling pooling) {
   constexpr std::string_view names[] = {"sum", "mean", "sqrtn", "max", "none"};
   return names[static_cast<int>(pooling)];
 }
+
+namespace detail {
+
 /// Returns the pooling of that name; none: there is no such.
 constexpr std::optional<Pooling> find_pooling(std::string_view name) {
   for (const Pooling pooling :
@@ -25,6 +28,9 @@ constexpr std::optional<Pooling> find_pooling(std::string_view name) {
     if (to_string(pooling) == name) return pooling;
   return std::nullopt;
 }
+
+}  // namespace detail
+
 /// Returns whether the rows of a feature come to the rank that asks unpooled, each distinct one
 /// once. Such features have no weights.
 constexpr bool keeps_rows(Pooling pooling) {

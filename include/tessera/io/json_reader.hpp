@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Reads JSON by calls that say what must come next: an object, an array, a text, a number.
 /// What was not asked for (other kinds of values, deeper nesting, a number that is no count) is an
@@ -320,4 +320,4 @@ inline void append_json_string(std::string& out, std::string_view text) {
   out.push_back('"');
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

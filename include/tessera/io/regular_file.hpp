@@ -16,7 +16,7 @@
 #include <string>
 #include <utility>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A regular file, open for reading. Move-only: closes when destroyed. Throws DataError, naming the
 /// file, where it can't be opened, and for pipes, devices and folders: those may block, never end,
@@ -90,4 +90,4 @@ class RegularFile {
   std::size_t size_ = 0;
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -51,7 +51,7 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
           const Topology topology{ranks, per_node};
           Layout layout{.topology = topology, .tables = {table}, .features = {{"t", "t"}}};
           tessera::detail::resolve_features(layout, true);
-          std::vector<PlacementRequest> requests;
+          std::vector<tessera::detail::PlacementRequest> requests;
           for (int i = 0; i < P::count(table, topology); ++i) {
             const ShardRequest request = P::shard(table, topology, i),
                                again = P::shard(table, topology, i);
@@ -61,10 +61,10 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
             const int unit =
                 request.place.kind == Place::Kind::node_member ? request.place.group : i;
             requests.push_back({0, request, unit});
-            layout.shards.push_back({0, request.rectangle, unplaced_rank});
+            layout.shards.push_back({0, request.rectangle, tessera::detail::unplaced_rank});
           }
           if constexpr (detail::parts_told<P>() > 0) {
-            for (const PlacementRequest& r : requests)
+            for (const tessera::detail::PlacementRequest& r : requests)
               faults.expect(r.request.rectangle.width() * detail::parts_told<P>() == width,
                             "columns: {} of {} x {} are in one rectangle; the policy tells of {} "
                             "parts (whole_rows or column_parts)",
@@ -75,8 +75,9 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
                           "whole_rows or column_parts",
                           rows, width, ranks);
           }
-          const Placement placement(layout, requests);
-          const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
+          const tessera::detail::Placement placement(layout, requests);
+          const PlanFault fault =
+              layout.fault.ok() ? tessera::detail::check_cover(layout) : layout.fault;
           faults.expect(fault.ok(), "{} x {} on {} ranks, {} per node: {}", rows, width, ranks,
                         per_node, describe(fault));
         }

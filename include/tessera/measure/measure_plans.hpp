@@ -257,15 +257,15 @@ inline std::string describe_plans(std::span<const MeasuredPlan> plans) {
     text += fmt::format("{:<20} {:<9} {:>8.3f}", name, what, 1e3 * step);
     for (const detail::StageMember stage : detail::embedding_stages)
       text += fmt::format(" {:>9.3f}", 1e3 * (stages.*stage));
-    text += fmt::format(" {:>10} {:>17} {:>6.2f}\n", bytes_text(static_cast<std::int64_t>(bytes)),
-                        memory, time);
+    text += fmt::format(" {:>10} {:>17} {:>6.2f}\n",
+                        detail::bytes_text(static_cast<std::int64_t>(bytes)), memory, time);
   };
   for (const MeasuredPlan& plan : plans) {
     const Prediction& p = plan.predicted;
     line(plan.name, "measured", plan.measured.step_seconds, plan.measured.stages,
          static_cast<double>(plan.measured.traffic.bytes), "", plan.measured.time_imbalance);
     line("", "predicted", p.step_seconds, p.stages, plan.predicted_bytes(),
-         fmt::format("{} {:>6.2f}", bytes_text(p.most_bytes()), p.memory_imbalance()),
+         fmt::format("{} {:>6.2f}", detail::bytes_text(p.most_bytes()), p.memory_imbalance()),
          plan.predicted_imbalance());
   }
   return text +

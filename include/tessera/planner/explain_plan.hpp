@@ -60,11 +60,12 @@ inline std::string describe_step(const Prediction& p, const Workload& workload) 
   std::string text;
   for (const StepPart& part : step_parts)
     if (const double seconds = p.stages.*part.seconds; seconds >= 1e-9)
-      text +=
-          fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
+      text += fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name,
+                          detail::milliseconds_text(seconds));
   if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
-    text += fmt::format(" - {} of route beside the dense layers", milliseconds_text(hidden));
-  return fmt::format("{} ms = {}", milliseconds_text(p.step_seconds), text);
+    text +=
+        fmt::format(" - {} of route beside the dense layers", detail::milliseconds_text(hidden));
+  return fmt::format("{} ms = {}", detail::milliseconds_text(p.step_seconds), text);
 }
 
 namespace detail {

@@ -61,6 +61,8 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
   return layout;
 }
 
+namespace detail {
+
 /// For ranks of the host, with `memory` bytes each: where not all tables fit there, moves some to
 /// files, until the others of every rank leave half of it to the caches. The rest,
 /// `memory - bytes_in(layout, cost, rank, Tier::device)`, is for TableFiles::cache_bytes.
@@ -69,5 +71,7 @@ constexpr Layout keep_on_file(Layout layout, const MemoryCost& cost, std::int64_
     detail::move_out(layout, cost, memory / 2, Tier::file);
   return layout;
 }
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

@@ -34,7 +34,7 @@ inline std::string plan_file_text(const Layout& layout) {
   for (std::size_t t = 0; t < layout.tables.size(); ++t) {
     const TableSpec& table = layout.tables[t];
     text += t == 0 ? "\n    {\"name\": " : ",\n    {\"name\": ";
-    append_json_string(text, table.name);
+    detail::append_json_string(text, table.name);
     text += fmt::format(", \"rows\": {}, \"width\": {}, \"shards\": [", table.rows, table.width);
     for (const std::size_t first = next;
          next < layout.shards.size() && layout.shards[next].table == static_cast<int>(t); ++next) {
@@ -237,7 +237,7 @@ inline std::vector<Shard> parse_plan_file(std::string_view text, std::string_vie
 /// overlap, leave a gap or reach outside.
 inline Layout read_plan_file(const std::filesystem::path& path, std::vector<TableSpec> tables,
                              std::vector<FeatureSpec> features, const Topology& topology) {
-  const RegularFile file(path);
+  const detail::RegularFile file(path);
   std::vector<Shard> shards = parse_plan_file(file.text(), file.name(), tables, topology);
   Layout layout = make_layout(topology, std::move(tables), std::move(features), std::move(shards));
   require(layout.fault.ok(), "plan file '{}': {}", file.name(), describe(layout.fault));

@@ -12,6 +12,8 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
 /// say nothing of their own.
 constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& others,
@@ -22,15 +24,17 @@ constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& oth
   return bytes;
 }
 
+}  // namespace detail
+
 /// The fewest ranks, more than `ranks`, on which tables cut by rows take no more than `capacity`
 /// bytes each; 0: no number does.
 constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& cost,
                                       std::int64_t ranks, std::int64_t capacity) {
   std::int64_t low = ranks, high = 32767;  // bytes never grow with the ranks
-  if (low >= high || bytes_by_rows(tables, cost, high) > capacity) return 0;
+  if (low >= high || detail::bytes_by_rows(tables, cost, high) > capacity) return 0;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    (bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
+    (detail::bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
   }
   return high;
 }
@@ -57,7 +61,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   Layout halved = tables;
   for (TableSpec& table : halved.tables)
     if (table.bytes_per_element >= 0) table.bytes_per_element -= 2;
-  const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
+  const std::int64_t least = detail::bytes_by_rows(tables, workload.memory, cluster.ranks);
   if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
   } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank +
@@ -65,7 +69,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
   } else if (workload.element_bytes == 4 &&
-             bytes_by_rows(halved, half, cluster.ranks) <= capacity) {
+             detail::bytes_by_rows(halved, half, cluster.ranks) <= capacity) {
     fault.remedy = PlanFault::Remedy::store_16_bit;
   } else if (const std::int64_t ranks =
                  ranks_that_fit(tables, workload.memory, cluster.ranks, capacity);
@@ -135,8 +139,8 @@ constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Worklo
   const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
   const PlanChoice choice = Planner(layout, model, constraints).search();
   layout.shards = shards_of(choice, layout);
-  layout.fault =
-      choice.fits ? check_cover(layout) : explain_no_fit(layout, cluster, workload, constraints);
+  layout.fault = choice.fits ? detail::check_cover(layout)
+                             : explain_no_fit(layout, cluster, workload, constraints);
   return layout;
 }
 constexpr Layout plan_layout(std::vector<TableSpec> tables, std::vector<FeatureSpec> features,

@@ -19,6 +19,8 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// "5.183", or "0.0124": milliseconds with three digits after the point, or as many as a short time
 /// needs. Below a nanosecond: "0".
 inline std::string milliseconds_text(double seconds) {
@@ -28,6 +30,8 @@ inline std::string milliseconds_text(double seconds) {
   for (double least = 0.1; size < least && digits < 6; least /= 10) ++digits;
   return fmt::format("{:.{}f}", ms, digits);
 }
+
+}  // namespace detail
 
 /// The fastest plain strategy, in the model, that the constraints allow and that has other
 /// rectangles than a plan; pinned tables are cut as the plan cuts them. `seconds` is negative where
@@ -119,9 +123,9 @@ inline std::string describe_margin(const RunnerUp& other, double step_seconds, b
   std::string text =
       margin >= 0
           ? fmt::format("runner-up: {}, {} ms, {:.1f} % longer", other.name,
-                        milliseconds_text(other.seconds), 100 * margin)
+                        detail::milliseconds_text(other.seconds), 100 * margin)
           : fmt::format("a plain strategy is faster than this plan: {}, {} ms, {:.1f} % shorter",
-                        other.name, milliseconds_text(other.seconds), -100 * margin);
+                        other.name, detail::milliseconds_text(other.seconds), -100 * margin);
   if (!measured)
     return text +
            "; with constants that were not measured here the order of the two is a guess: measure "

@@ -21,8 +21,13 @@ namespace tessera { inline namespace v0 {
 
 /// Rank of a shard that every rank holds.
 inline constexpr int every_rank = -1;
+
+namespace detail {
+
 /// Rank of a shard whose place is still to be chosen.
 inline constexpr int unplaced_rank = -2;
+
+}  // namespace detail
 
 /// One rectangle of one table, and the rank that holds it (`every_rank`: a copy on each).
 struct Shard {
@@ -112,6 +117,8 @@ struct PlanFault {
   }
 };
 
+namespace detail {
+
 /// "402.3 GiB": bytes for people.
 inline std::string bytes_text(std::int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -120,8 +127,6 @@ inline std::string bytes_text(std::int64_t bytes) {
   for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
-
-namespace detail {
 
 /// Returns what would make it fit, in words.
 inline std::string describe_remedy(const PlanFault& fault) {
@@ -213,7 +218,8 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format(
           "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
           "{}",
-          name, bytes_text(fault.found), bytes_text(fault.limit), detail::describe_remedy(fault));
+          name, detail::bytes_text(fault.found), detail::bytes_text(fault.limit),
+          detail::describe_remedy(fault));
     case PlanFault::Kind::uneven_columns:
       return fmt::format(
           "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
@@ -315,10 +321,6 @@ constexpr PlanFault check_ranks(const Topology& topology) {
                             : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
 }
 
-}  // namespace detail
-
-namespace detail {
-
 /// Returns whether rectangles with elements have some in common. Sweeps down the rows and keeps, of
 /// each run of columns between two cuts, the last row that is taken: O(n log n) where no shard
 /// spans many runs, for 1,024 shards within what compilers calculate by default.
@@ -344,8 +346,6 @@ constexpr bool overlap(std::vector<Rectangle>& rectangles) {
     }
   return false;
 }
-
-}  // namespace detail
 
 /// Checks that the shards of every table cover it exactly once and sit on ranks that exist.
 constexpr PlanFault check_cover(const Layout& layout) {
@@ -379,8 +379,6 @@ constexpr PlanFault check_cover(const Layout& layout) {
   }
   return {};
 }
-
-namespace detail {
 
 /// Resolves every feature's table and output columns; finds names that are missing or there twice,
 /// and tables without rows or width, or too large. A fault that is there already stays.
@@ -482,7 +480,7 @@ constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> ta
     return key(a) < key(b);
   });
   layout.shards = std::move(shards);
-  if (layout.fault.ok()) layout.fault = check_cover(layout);
+  if (layout.fault.ok()) layout.fault = detail::check_cover(layout);
   return layout;
 }
 

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A rectangle that waits for a rank, in the order of layout.shards: table by table. Requests of
 /// one `unit` go to the same rank (fused tables) or node (members of a grid's column).
@@ -181,4 +181,4 @@ class Placement {
   double total_lookups_ = 0;
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

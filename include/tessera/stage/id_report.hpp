@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Elements in memory of the host that a backend can write, too; zeros at first.
 template <class T, class Backend>
@@ -28,8 +28,6 @@ class HostBuffer {
  private:
   Buffer<T, Backend> memory_{Tier::host};
 };
-
-namespace detail {
 
 /// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first
 /// fault of a batch. A fault is thrown when the host learns of it: at once where `route` waits for
@@ -119,6 +117,4 @@ class IdReport<Backend, false> {
   std::vector<int> features_;
 };
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -34,7 +34,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
 /// access by table name.
@@ -455,4 +455,4 @@ class TableStore : public detail::RankTables<Backend> {
   }
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

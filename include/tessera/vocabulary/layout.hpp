@@ -99,7 +99,7 @@ inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
 /// Returns the key of a text.
 constexpr std::int64_t vocabulary_key(std::string_view text) {
-  return static_cast<std::int64_t>(name_key(text));
+  return static_cast<std::int64_t>(detail::name_key(text));
 }
 
 namespace detail {
