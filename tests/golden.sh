@@ -29,7 +29,7 @@ launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 if ! { cmake -S "$root/tests/golden" -B "$build/cmake" -G Ninja "-DGOLDEN_SOURCES=$build/sources" \
          "-DGOLDEN_OPTIMIZATION=${GOLDEN_OPTIMIZATION:--O1}" "${launcher[@]}" &&
-       cmake --build "$build/cmake"; } >"$log" 2>&1; then
+       cmake --build "$build/cmake" --parallel "$(nproc)"; } >"$log" 2>&1; then
   grep -E 'error|Error' "$log" | cut -c 1-300 | head -n 20 >&2 || true
   echo "golden.sh: the cases did not compile; the whole log is $log" >&2
   echo "0 passed, 1 failed"
