@@ -113,6 +113,14 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
       if (layout.fault.ok()) {
         ++fitting;
         CHECK(describe(detail::check_cover(layout)) == "no fault");
+        // few, wide shards: no part of fewer than 4 columns, none of a table that is small already
+        std::vector<std::int64_t> parts(layout.tables.size(), 0);
+        for (const Shard& s : layout.shards) {
+          CHECK(s.rectangle.width() >= 4);
+          ++parts[static_cast<std::size_t>(s.table)];
+        }
+        for (std::size_t t = 0; t < parts.size(); ++t)
+          CHECK((parts[t] == 1 || model.tables[t].rows * model.tables[t].width >= 512 * parts[t]));
         if (cluster.memory_per_rank > 0)
           CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
                 "no fault");

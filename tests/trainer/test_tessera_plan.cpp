@@ -12,8 +12,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -467,6 +469,22 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
   // Of the traffic: axes, a scale, and numbers that sum up.
   for (const char* text : {">from rank<", ">to rank<", "(most)<", "all together: "})
     CHECK(page.find(text) != std::string::npos);
+  // Bars of memory: the fullest rank's fills its half of the page, whatever a rank could hold, and
+  // the others are to it as their bytes.
+  const std::regex memory_bar(
+      R"re(<rect x="30" y="[0-9.]+" width="([0-9.]+)"[^>]*><title>rank \d+: ([0-9.]+) (B|KiB|MiB|GiB)<)re");
+  std::vector<std::pair<double, double>> bars;  // pixels, bytes
+  for (std::sregex_iterator it(page.begin(), page.end(), memory_bar), end; it != end; ++it)
+    bars.push_back(
+        {std::stod((*it)[1]),
+         std::stod((*it)[2]) * std::pow(1024.0, std::string("BKMG").find((*it)[3].str()[0]))});
+  REQUIRE(bars.size() == 8);
+  const auto fullest = *std::max_element(bars.begin(), bars.end());
+  CHECK(fullest.first > 400);
+  CHECK(fullest.second ==
+        doctest::Approx(json["plans"][0]["most_bytes"].get<double>()).epsilon(0.03));
+  for (const auto& [pixels, bytes] : bars)
+    CHECK(pixels / fullest.first == doctest::Approx(bytes / fullest.second).epsilon(0.05));
   // Bars of the comparison have one scale: the lengths are to each other as the steps, unless they
   // say that they are cut.
   const std::string table = page.substr(page.find("<h2>Comparison"));
