@@ -5,8 +5,8 @@
     prose.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 
 One sentence a source line, so that a change shows in a diff; table cells of at most 100 characters; headings in place of paragraphs that
-begin in bold; and none of WORDS. Pages of NOT_YET were written before; one that holds leaves the list. README.md is short. Links from any
-page lead to files and headings that are there, and to every page leads a README.md. A decision has a date. Comments of headers have none of WORDS, but in folders of HEADERS_NOT_YET.
+begin in bold; and none of WORDS, nor in headers' comments. README.md is short. Links from any page lead to files and headings that are
+there, and to every page leads a README.md. A decision has a date.
 """
 import pathlib
 import re
@@ -25,8 +25,6 @@ PAGE_WORDS = WORDS + [
     (re.compile(r"\bof (?:one's|a user's) own\b", re.I), "'of one's own': 'your own'"),
     (re.compile(r"(?:^|[.:;] )Where\b(?![^.]*\?)|\b(?:only|except|but|and|or) where\b|\bwhere (?:there|no)\b"), "'where' of a condition: 'if'"),
 ]
-NOT_YET = set()  # pages
-HEADERS_NOT_YET = {"host", "op", "planner", "stage", "tables"}  # folders of include/tessera
 FENCE = re.compile(r"^\s*```")
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 DATED = re.compile(r"\A# .*\n\n.*, [1-9]\d? [A-Z][a-z]+ 20\d\d\.\n")
@@ -103,21 +101,15 @@ def broken_links(root, pages):
 
 
 def comment_faults(root):
-    """Of the headers' comments; yields a folder of HEADERS_NOT_YET that holds, too."""
-    not_yet = set(HEADERS_NOT_YET)
+    """Of the headers' comments."""
     for path in sorted((root / "include").rglob("*")):
         if path.suffix not in {".hpp", ".cuh"}:
             continue
-        folder = path.relative_to(root / "include").as_posix().removeprefix("tessera/").split("/")[0]
         for number, line in enumerate(path.read_text().splitlines(), 1):
             comment = re.search(r"//[/!]?<? ?(.*)", line)
             for word, instead in WORDS if comment else ():
                 if word.search(plain(comment[1])):
-                    not_yet.discard(folder)
-                    if folder not in HEADERS_NOT_YET:
-                        yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
-    for folder in sorted(not_yet):
-        yield f"include/tessera/{folder}:1: holds: take it out of HEADERS_NOT_YET of tests/house/prose.py"
+                    yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
 
 
 def all_faults(root):
@@ -130,10 +122,6 @@ def all_faults(root):
         text = path.read_text()
         faults = list(faults_of(text))
         if name == "docs/api.md":  # the headers' comments
-            continue
-        if name in NOT_YET:
-            if not faults:
-                yield f"{name}:1: holds: take it out of NOT_YET of tests/house/prose.py"
             continue
         if name.startswith("docs/decisions/") and path.name != "README.md" and not DATED.search(text):
             faults.append((3, "a decision says when: under its title 'Topic, 27 November 2026.'"))

@@ -8,21 +8,16 @@ import tempfile
 sys.dont_write_bytecode = True
 import prose
 
-prose.NOT_YET = {"docs/old.md"}
-prose.HEADERS_NOT_YET = {"old"}
-
 CLEAN = {
-    "README.md": "# Name\n\nA [page](docs/page.md#two-words) and [another](docs/old.md).\n",
+    "README.md": "# Name\n\nA [page](docs/page.md#two-words).\n",
     "docs/page.md": "# Page\n\nRows are updated where they are, e.g. by `a. B`; if not, they stay.\nWhere is it?\nAs they are used, they move.\n\n"
                     "## Two `words`\n\n```cpp\n// nobody reads this. Here it lies.\n```\n\n    a command. Its output\n\n"
                     "- **An item**, bold.\n  It goes on.\n- another\n\n| where | `stands` |\n|---|---|\n| [short](https://example.com/" + "long" * 30 + ") | x |\n",
     "docs/decisions/README.md": "- [One](one.md)\n",
     "docs/decisions/one.md": "# One\n\nTopic, 27 November 2026.\n\nIt is so.\n",
     "include/tessera/core/one.hpp": "/// Returns `lies`, where it is; as it is used.\nint lies();\n",
-    "include/tessera/old/two.hpp": "int two();  // it stands here\n",
-    "docs/old.md": "Not yet rewritten: nobody did.\n",
 }
-# (file, text to add at its end, or with a title in its place, or None: a page of NOT_YET that holds; part of the message)
+# (file, text to add at its end, or with a title in its place; part of the message)
 PLANTED = [
     ("docs/page.md", "\nNobody knows.\n", "page.md:23: 'nobody'"),
     ("docs/page.md", "\nIt stands there.\n", "'stands'"),
@@ -39,13 +34,11 @@ PLANTED = [
     ("docs/page.md", "\n| " + "word " * 21 + "|\n", "a cell of 104 characters"),
     ("docs/page.md", "\n[gone](gone.md)\n", "page.md:23: the link 'gone.md' leads to no file"),
     ("docs/page.md", "\n[gone](#three-words)\n", "leads to no heading"),
-    ("docs/old.md", "\n[gone](page.md#three-words)\n", "old.md:3: the link 'page.md#three-words' leads to no heading"),
+    ("docs/page.md", "\n[gone](decisions/one.md#two)\n", "page.md:23: the link 'decisions/one.md#two' leads to no heading"),
     ("docs/alone.md", "# Alone\n", "alone.md:1: no README.md leads here"),
     ("docs/decisions/one.md", "# One\n\nIt is so.\n", "one.md:3: a decision says when"),
-    ("docs/old.md", None, "old.md:1: holds"),
     ("include/tessera/core/one.hpp", "int two();  ///< nobody's\n", "core/one.hpp:3: 'nobody'"),
     ("include/tessera/core/one.hpp", "/// The row lies there.\n", "'lies'"),
-    ("include/tessera/old/two.hpp", "# ", "include/tessera/old:1: holds"),
     ("README.md", "\n" * 110, "113 lines, at most 110"),
     ("README.md", "\n" + "long " * 33 + "\n", "165 characters, at most 160"),
 ]
@@ -57,7 +50,7 @@ def faults_with(planted=None):
         for name, text in {**CLEAN, **({planted[0]: CLEAN.get(planted[0], "")} if planted else {})}.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             if planted and planted[0] == name:
-                text = "Rewritten.\n" if planted[1] is None else planted[1] if planted[1].startswith("# ") else text + planted[1]
+                text = planted[1] if planted[1].startswith("# ") else text + planted[1]
             (root / name).write_text(text)
         return list(prose.all_faults(root))
 

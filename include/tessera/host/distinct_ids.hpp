@@ -65,7 +65,7 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     return std::bit_ceil(static_cast<std::size_t>(2 * job.count + 1));
   }
 
-  /// One product: its high bits tell neighbours apart, its low ones what lies at even distances.
+  /// Returns a product: its high bits tell neighbours apart, its low ones ids at even distances.
   static std::size_t place(Id id) {
     const std::uint64_t product = static_cast<std::uint64_t>(id) * 0x9e3779b97f4a7c15;
     return static_cast<std::size_t>(product ^ (product >> 32));

@@ -70,7 +70,7 @@ struct RowSum {
     head = Vector<float, lanes>{};
     tail.clear();
   }
-  /// Zeros of negative sign: the first that is added stays as it is, even such a zero. (nvcc 13
+  /// Returns negative zeros: what is added first stays unchanged, even such a zero. (nvcc 13
   /// stops at a vector's unary minus.)
   [[gnu::always_inline]] void start() {
     head = broadcast<lanes>(-0.0f);

@@ -40,7 +40,7 @@ struct RowEntry {
   std::uint32_t source;
 };
 
-/// The entries of a batch whose rows lie in a range of the arena, in their order (group, bag,
+/// The entries of a batch whose rows are in a range of the arena, in their order (group, bag,
 /// position).
 struct RowBucket {
   std::int64_t row_begin = 0;
@@ -54,7 +54,7 @@ struct RowBucket {
   std::int64_t capacity() const { return std::min(entries(), row_end - row_begin); }
 };
 
-/// Where the gradients of bags lie, by the bag's number.
+/// Where the gradients of bags are, by the bag's number.
 template <Element G = float>
 class GradientSources {
  public:

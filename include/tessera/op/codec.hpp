@@ -12,7 +12,7 @@
 
 namespace tessera { inline namespace v0 { namespace op {
 
-/// Rows of floats that are to lie one after another in a codec's form: row i is row samples[i] of
+/// Rows of floats that will follow one another in a codec's form: row i is row samples[i] of
 /// the source, or row i.
 struct EncodeJob {
   const float* source = nullptr;

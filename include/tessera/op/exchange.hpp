@@ -26,7 +26,7 @@ struct CheckIds {
 };
 
 /// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it,
-/// with those ids alone, in order. `whole`: a block of all rows takes every bag as it is, empty
+/// with those ids alone, in order. `whole`: a block of all rows takes every bag unchanged, empty
 /// ones too. Sizes are for the host, which waits for them unless all jobs are whole. Where the host
 /// cannot read ids, a whole job may have several blocks: each takes every bag, with -1 in place of
 /// ids outside its rows, and bags are cut where they do not fit into `entries`.

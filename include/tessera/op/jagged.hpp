@@ -10,7 +10,7 @@
 
 namespace tessera { inline namespace v0 { namespace op {
 
-/// Sequences whose rows stand one after another: sequence s has rows [offsets[s], offsets[s + 1]).
+/// Sequences whose rows follow one another: sequence s has rows [offsets[s], offsets[s + 1]).
 struct Sequences {
   const std::int64_t* offsets = nullptr;  ///< count + 1, from 0, in the backend's memory
   std::int64_t count = 0;
@@ -32,7 +32,7 @@ struct Sequences {
   }
 };
 
-// Where a row of jagged values stands in another matrix; -1: nowhere. No two rows of a matrix stand
+// The place of a row of jagged values in another matrix; -1: none. No two rows of a matrix are
 // at one place.
 
 /// In `max_length` rows per sequence: the first ones, or the last ones.

@@ -38,7 +38,7 @@ TESSERA_HOST_DEVICE inline float mean_square(const float* gradient, int width) {
   return sum / static_cast<float>(width);
 }
 
-/// The part of a block that lies in columns [column, column_end): where it stops, and whether that
+/// The part of a block that is in columns [column, column_end): where it stops, and whether that
 /// is the whole block.
 struct BlockPart {
   int stop;

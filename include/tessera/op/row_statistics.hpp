@@ -18,7 +18,7 @@ struct PlaceRange {
   TESSERA_HOST_DEVICE constexpr std::int64_t size() const { return end - begin; }
 };
 
-/// Where the rows [row_begin, row_end) stand in ascending lists of rows, behind which -1 may stand
+/// Finds the rows [row_begin, row_end) in ascending lists of rows, which -1 may follow
 /// any number of times.
 struct FindRows {
   struct Job {

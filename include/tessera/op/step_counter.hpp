@@ -61,7 +61,7 @@ concept CountsSteps = requires(const Backend& backend) {
 };
 
 /// The number of steps, and the learning rate of the next, of one optimizer. On a backend that
-/// replays recorded steps both lie in its memory and every replay counts; elsewhere on the host.
+/// replays recorded steps both are in its memory and every replay counts; elsewhere on the host.
 /// Operations are named by std::decay_t<O>: see Updater.
 template <Optimizer O, class Backend>
 class StepCounter {

@@ -55,7 +55,7 @@ struct GradientGroup {
   Bags<Id> bags;
   const G* gradient = nullptr;
   std::int64_t gradient_stride = 0;
-  /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's
+  /// All the bags' arena rows are in it: a backend shares the work better if it knows each table's
   /// rows. Empty: anywhere.
   RowRange rows{};
 };
@@ -124,7 +124,7 @@ struct ArenaState {
 };
 
 /// The entries of an update in the order of their rows, found before their gradients are known
-/// (SortEntries), in memory of the backend. How they lie there is the backend's.
+/// (SortEntries), in memory of the backend. Their order there is the backend's.
 struct SortedBatch {
   void* memory = nullptr;
   std::int64_t places = 0;  ///< 0: nothing is sorted
@@ -190,7 +190,7 @@ struct MergeParameters {
   std::span<const GradientGroup<Id, G>> groups{};
   /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
   MergedGradients* merged = nullptr;
-  /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host need
+  /// `count` becomes that room, and places that no row takes have row -1: so the host need
   /// not wait. For backends whose memory the host cannot read.
   bool padded = false;
   /// null, or who gives room for as many rows as there are; not of padded results

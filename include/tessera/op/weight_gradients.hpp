@@ -32,7 +32,7 @@ struct WeightGradients {
   };
 };
 
-/// Adds one float per entry to where the entry stands in the batch: with e = entries[i] (or first +
+/// Adds one float per entry at its place in the batch: with e = entries[i] (or first +
 /// i where null), values[i] goes to target[positions[e]] (or target[base + e] where null). Jobs run
 /// in order; within a job no two entries meet.
 struct AddEntryValues {
@@ -61,7 +61,7 @@ struct AddEntryValues {
   };
 };
 
-/// Multiplies the values of each bag's entries, which stand as in AddEntryValues, by the bag's
+/// Multiplies the values of each bag's entries, placed as in AddEntryValues, by the bag's
 /// factor.
 struct ScaleEntryValues {
   struct Job {

@@ -36,7 +36,7 @@ struct Forbid {
   static constexpr void apply(PlanConstraints& c) { (c.forbidden.push_back(Cuts), ...); }
 };
 /// Cuts a table by a policy of the user's, without tables: `PinTo<"query",
-/// HotRowsReplicated<1000>>`. `Name` stands in explanations.
+/// HotRowsReplicated<1000>>`. Explanations use `Name`.
 template <FixedString Table, class Policy, FixedString Name = "own policy">
 struct PinTo {
   static constexpr void apply(PlanConstraints& c) {

@@ -22,7 +22,7 @@ struct Workload {
   std::int64_t batch = 65'536;  ///< samples of a step, over all ranks
   /// exponent of the ids' power law, of tables that name none; 0: uniform
   double skew = 1.05;
-  /// frequent ids stand first in their tables (vocabularies sorted by count); else anywhere
+  /// frequent ids come first in their tables (vocabularies sorted by count); else anywhere
   bool sorted_ids = false;
   int id_bytes = 8;
   int element_bytes = 4;
@@ -265,7 +265,7 @@ class CostModel {
            distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
            std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
   }
-  /// Weights and each state of a row lie in arrays of their own.
+  /// Returns the time for rows whose weights and states each have an array of their own.
   constexpr double apply_seconds(const MemoryCost& memory, double distinct, int width,
                                  Tier tier) const {
     const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };

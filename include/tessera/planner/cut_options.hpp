@@ -191,7 +191,7 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
                                           : 1;
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
   const std::int64_t cached = behind || tier == Tier::file ? model.cache_rows(t, part) : 0;
-  // frequent rows stand first
+  // frequent rows come first
   if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
     return option_of_pieces(layout, t, model,
                             {.cut = cut, .parts = parts, .tier = tier, .cache_rows = cached});

@@ -21,7 +21,7 @@
 namespace tessera { inline namespace v0 {
 
 // What a plan's prediction says, in words: the step by its parts, the next best plan, and why each
-// table is cut as it is. At run time only. docs/cost_model.md says how far a prediction can be
+// table is cut so. At run time only. docs/cost_model.md says how far a prediction can be
 // trusted.
 
 namespace detail {
@@ -127,8 +127,8 @@ inline std::string describe(const TableCut& cut) {
                        : fmt::format("{}{}", to_string(cut.cut), where);
 }
 
-/// Why one table is cut as it is: what the step would be with its other cuts, everything else as it
-/// is.
+/// Why one table is cut so: what the step would be with its other cuts, if nothing else
+/// changes.
 struct CutReason {
   /// Another cut of the table, its parts on the ranks that carry least.
   struct Other {

@@ -224,7 +224,7 @@ class PlanFileReader {
 
 /// The shards that the text of plan file `file` has for these tables on these ranks, ready for
 /// `make_layout`. The file must name every table, and no other, with its rows and width; tables may
-/// stand in any order. Throws DataError that names the file and the place, or the tables that
+/// come in any order. Throws DataError that names the file and the place, or the tables that
 /// differ.
 inline std::vector<Shard> parse_plan_file(std::string_view text, std::string_view file,
                                           std::span<const TableSpec> tables,

@@ -38,7 +38,7 @@ constexpr PlannedPolicy planned_policy(std::string_view name) {
 namespace detail {
 
 /// Numbers the places of one table that a plan must choose, in the order of its rectangles: each
-/// rectangle that may lie on any rank, each group of node members.
+/// rectangle that may be on any rank, each group of node members.
 class PlaceNumbers {
  public:
   /// The number of the rectangle's place; -1: the policy names the rank.

@@ -25,7 +25,7 @@ constexpr std::string_view to_string(Cut cut) {
   return names[static_cast<std::size_t>(cut)];
 }
 
-/// The cut of one table and where its parts are: the ranks of rectangles that may lie on any rank,
+/// The cut of one table and where its parts are: the ranks of rectangles that may be on any rank,
 /// the nodes of groups of node members, in the order of the policy's rectangles.
 struct TableCut {
   Cut cut = Cut::table_wise;

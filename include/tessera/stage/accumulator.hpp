@@ -262,7 +262,7 @@ class Accumulator {
     return merged;
   }
 
-  /// Whether some columns of a table lie on one rank and others are copied to all. The copies'
+  /// Whether some columns of a table are on one rank and others are copied to all. The copies'
   /// gradients are one list, merged over ranks; so those of the others must be, and of all shards
   /// that meet these in an arena, and of their tables' other shards on other ranks, and so on.
   static bool meets_copies(const Layout& layout) {

@@ -26,9 +26,9 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Rows that come to the rank that asked as they are. Each distinct id of this rank's batch travels
+/// Rows that come to the rank that asked, unpooled. Each distinct id of this rank's batch travels
 /// once, as a batch of its own with one id per bag; its row comes back, and is pooled here, in the
-/// order of the bag's ids, or stays as it is (sequences). Backward merges the gradients of each
+/// order of the bag's ids, or stays single (sequences). Backward merges the gradients of each
 /// distinct id here, and one row per id travels. Treats sequences and max pooling, whose tables may
 /// be this rank's own, too, and with duplicate removal all features that travel. Where a sequence's
 /// vectors are asked for and all its rows are at hand, an id reads its own row, and the distinct
@@ -326,7 +326,7 @@ class DistinctRows {
   struct Feature {
     bool active = false;
     bool needs_gradients = true;  // they are sent
-    bool zero_row = false;        // stands behind the rows
+    bool zero_row = false;        // follows the rows
     bool has_offsets = false;     // of its own
     bool fixed = false;
     bool asked = false;  // its vectors go to `target`

@@ -19,8 +19,8 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// Sequences and max pooling with model-parallel input. Every rank that holds ids finds the
 /// distinct ones of each rank's samples: these are what LocalIdExchange cuts, as batches of their
-/// own. No id travels. A rank that holds no ids of a feature is told by the first rank that does
-/// where its samples' ids stand among the distinct ones, and its offsets.
+/// own. No id travels. The first rank that holds ids of a feature tells one that holds none where
+/// among the distinct ones its samples' ids are, and its offsets.
 template <IdType Id, class Backend, class Communicator>
 class LocalDistinctRows {
   using StepState = Step<Id, Backend>;
@@ -65,7 +65,7 @@ class LocalDistinctRows {
   }
   std::size_t own() const { return static_cast<std::size_t>(routing_.rank()); }
 
-  /// Of each rank, the features whose rows stay as they are and of which it holds ids that not all
+  /// Of each rank, the features whose rows are not pooled and of which it holds ids that not all
   /// ranks hold; the same on every rank.
   void list_holders() {
     held_.assign(static_cast<std::size_t>(routing_.ranks()), {});

@@ -28,7 +28,7 @@ class LocalIdExchange {
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
 
   /// step.batch holds all ranks' samples of the local features; rank r's are [sample_begin[r],
-  /// sample_begin[r+1]). LocalDistinctRows has run where rows stay as they are.
+  /// sample_begin[r+1]). LocalDistinctRows has run for rows that are not pooled.
   void run_stage(StepState& step) {
     step.routed.begin(routing_);
     step.routed.received_positions_.assign(step.routed.received_.size(), nullptr);

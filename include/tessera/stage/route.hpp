@@ -47,7 +47,7 @@ inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
           "split the batch",
           header.entries, feature);
 }
-/// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
+/// Where the sections of one slot's message are, in bytes from its start; each begins at a multiple
 /// of 8, the messages for one rank together where its block does (BlockAlignment).
 struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
@@ -171,7 +171,7 @@ class IdExchange {
             sizeof(Id)};
   }
 
-  /// A job per chain; its blocks stand in step.routed.blocks_ in the order of the chain's slots.
+  /// A job per chain; its blocks are in step.routed.blocks_ in the order of the chain's slots.
   void list_chains(StepState& step) {
     step.routed.blocks_.clear();
     step.routed.pack_jobs_.clear();

@@ -74,7 +74,7 @@ class SequenceView {
   std::int64_t ids() const { return std::ssize(index_); }
   std::int64_t width() const { return rows_.columns; }
   /// Each row once: [distinct ids, width]. Where ids may be taken out (BadIds::zero_vector; on a
-  /// GPU throw_error, too), a row of zeros stands behind them, which those ids share.
+  /// GPU throw_error, too), a row of zeros follows them, which those ids share.
   MatrixView<const float> rows() const {
     require_packed("rows");
     return rows_;

@@ -73,7 +73,7 @@ MatrixView<const G> gradient_at_owner(const Step<Id, Backend>&, const Piece& pie
   return gradient.column_range(piece.columns().column, piece.columns().width);
 }
 
-/// The arena's rows that the ids of a piece are among, if `bags` has them as they are.
+/// The arena's rows that the ids of a piece are among, if `bags` has them unmerged.
 template <IdType Id>
 op::RowRange rows_of(const Piece& piece, const op::Bags<Id>& bags) {
   return {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};

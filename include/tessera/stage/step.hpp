@@ -192,7 +192,7 @@ struct Step {
 
   detail::StepProgress progress;
   detail::AdmittedBatch<Id, Backend> batch;
-  /// of features whose duplicate ids do not travel, or whose rows come as they are
+  /// of features whose duplicate ids do not travel, or whose rows come unpooled
   detail::DistinctRows<Id, Backend> distinct;
   detail::RowsOfOthers<Id, Backend> distinct_of_others;
   detail::RoutedIds<Id, Backend> routed;

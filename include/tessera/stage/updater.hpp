@@ -348,7 +348,7 @@ class Updater {
     return merge(a, replicas_[a], padded, kernels_.merge);
   }
 
-  /// Whether a message is this rank's merged gradients as they are.
+  /// Returns whether a message is this rank's merged gradients, unchanged.
   bool sends_merged() const { return replicated_.size() == 1 && blocks_.bytes == 1; }
   /// Floats of so many rows in a message: where blocks of several arenas follow each other, each
   /// begins where vector loads may.

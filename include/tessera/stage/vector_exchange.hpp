@@ -62,7 +62,7 @@ class VectorExchange {
                  BlockAlignment blocks)
       : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
-  /// Where vectors lie on their way, and room for those that this rank looks up and gets.
+  /// Where vectors are on their way, and room for those that this rank looks up and gets.
   template <IdType Id>
   void size(const Backend& backend, Step<Id, Backend>& step) const {
     forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });

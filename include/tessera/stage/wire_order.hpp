@@ -12,7 +12,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Rows of one part of a slot, which lie on the wire one after another.
+/// Rows of one part of a slot, which follow one another on the wire.
 struct Piece {
   int rank = 0;  ///< at the other end
   const Slot* slot = nullptr;
@@ -26,7 +26,7 @@ struct Piece {
   const SlotPart& columns() const { return slot->parts[part]; }
 };
 
-/// Places in a buffer where the blocks of ranks stand one after another, each padded as the
+/// Places in a buffer where the blocks of ranks follow one another, each padded as the
 /// communicator likes it. `counts` gets the size of each rank's block.
 template <class T>
 class BlockPlaces {
@@ -102,7 +102,7 @@ class WireSide {
   std::size_t all_floats_ = 0, all_bytes_ = 0;
 };
 
-/// Where the vectors of a routed step lie on their way to the ranks of the samples, or their
+/// Where the vectors of a routed step are on their way to the ranks of the samples, or their
 /// gradients on the way back: the one owner of that order. Keeps its memory.
 class WireOrder {
  public:

@@ -91,7 +91,7 @@ class AnyRowCache {
   /// the states. Bytes from one row to the next: stride(field).
   virtual std::byte* resting_rows(std::int64_t first, std::size_t field) = 0;
   virtual std::int64_t stride(std::size_t field) const = 0;
-  /// The file of the shard of an arena row as it is now, after a flush; null: see DirectFile.
+  /// Returns the flushed file of the shard of an arena row, of this moment; null: see DirectFile.
   virtual std::shared_ptr<const FileClone> clone(std::int64_t row) = 0;
 
  protected:

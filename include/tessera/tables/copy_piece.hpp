@@ -19,7 +19,7 @@ struct HostMemory {
   static void synchronize() {}
 };
 
-/// copy(rows of the shard from `first` on, where they stand in the piece, elements): at once where
+/// Calls copy(rows of the shard from `first` on, their place in the piece, elements), once if
 /// rows follow each other. Waits for the backend.
 template <class Backend, class U, class V, class Copy>
 void copy_piece(const Backend& backend, MatrixView<U> piece, MatrixView<V> shard,

@@ -51,8 +51,8 @@ class Matrix {
 
   MatrixView<T> view() { return {values_.data(), rows_, columns_}; }
   MatrixView<const T> view() const { return {values_.data(), rows_, columns_}; }
-  /// A matrix stands where a view of all of it is asked for; one that dies in that statement does
-  /// not.
+  /// Converts to a view of the whole matrix; one that dies in the same statement
+  /// does not.
   operator MatrixView<T>() & { return view(); }             // NOLINT
   operator MatrixView<const T>() const& { return view(); }  // NOLINT
   operator MatrixView<const T>() const&& = delete;

@@ -35,7 +35,7 @@ struct Slot {
   int rank = 0;
   std::int64_t row_begin = 0;
   std::int64_t row_end = 0;
-  bool whole = false;       ///< all rows: every bag goes there as it is
+  bool whole = false;       ///< all rows: every bag goes there unchanged
   bool replicated = false;  ///< every rank serves its own samples
   bool gradients = true;    ///< its vectors' gradients go to the owner
   std::vector<SlotPart> parts;
@@ -108,8 +108,8 @@ class RankLayout {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
-  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this
-  /// rank's stand its own replicated ones.
+  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. This
+  /// rank's are followed by its own replicated ones.
   const std::vector<Slot>& slots() const { return slots_; }
   std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
   std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
@@ -121,7 +121,7 @@ class RankLayout {
   }
   const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
   /// The order of the wire, by the rank at the other end, then by slot: all that travels between
-  /// two ranks, of ids and vectors, lies so. This rank's own slots, of every rank that sends to
+  /// two ranks, of ids and vectors, has it. This rank's own slots, of every rank that sends to
   /// them; and all slots that this rank's samples may need, as slots().
   const std::vector<WireSlot>& served() const { return served_; }
   const std::vector<WireSlot>& requested() const { return requested_; }
@@ -152,7 +152,7 @@ class RankLayout {
               }));
     });
   }
-  /// Whether the rows of some feature come to the rank that asks as they are.
+  /// Returns whether the rows of some feature come to the rank that asks unpooled.
   bool keeps_rows() const { return keeps_rows_; }
   /// Whether one rank holds all tables, none of them cut: an id reads one row, which is pooled, and
   /// nothing is packed.
@@ -191,7 +191,7 @@ class RankLayout {
   }
 
  private:
-  /// Arenas of one group stand side by side with those of others, in the order of tables.
+  /// Plans arenas: those of one group are beside those of others, in the order of tables.
   void plan_arenas(const Layout& layout, std::span<const TableTraining> training) {
     place_.resize(layout.shards.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s) {
@@ -200,7 +200,7 @@ class RankLayout {
       const TableSpec& table = layout.tables[shard.table];
       const bool replicated = shard.rank == every_rank && ranks_ > 1;
       const TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
-      // rows that are cut stand apart where updates need them whole
+      // rows that are cut are apart if updates need them whole
       const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
       auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&

@@ -231,7 +231,7 @@ class RowDirectory {
     __builtin_prefetch(memory, 1);
     asm volatile("");  // else g++ drops calls of functions that do nothing but prefetch
   }
-  /// An entry may lie on two cache lines.
+  /// Prefetches an entry, which may be on two cache lines.
   void prefetch_slot(Slot slot) const {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&slots_[at(slot)]);
     prefetch(bytes);

@@ -7,7 +7,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// Where the rows of tables OnFile lie, and how many are in memory.
+/// Where the rows of tables OnFile are, and how many are in memory.
 struct TableFiles {
   /// made if it is missing; every rank may give the same one
   std::string folder{};

@@ -151,7 +151,7 @@ class TableStore : public detail::RankTables<Backend> {
     return resting_shards();
   }
 
-  /// Returns local_shards as they are now, without flushing caches.
+  /// Returns local_shards of this moment, without flushing caches.
   std::vector<LocalShard> resting_shards() const {
     std::vector<LocalShard> shards;
     for (std::size_t a = 0; a < arenas_.size(); ++a)

@@ -152,7 +152,7 @@ struct ElementOfGroup<Group, T> {
 
 }  // namespace detail
 
-/// What `backward` does about gradients that are NaN or infinite. use: they are used as they are.
+/// What `backward` does about gradients that are NaN or infinite. use: they are used.
 /// count: the same, and `non_finite_gradients()` counts them. reject: they are counted, and if any
 /// rank has one, no rank changes anything, and `rejected_steps()` grows; the step stays open, and
 /// `backward` may be called again with other gradients. That needs all_reduce, and is one more
@@ -177,7 +177,7 @@ struct GroupOptions {
   std::optional<NonFinite> non_finite{};  ///< none: the collection's
 };
 
-/// How the tables of a collection train, group by group: what stands in the place of an optimizer.
+/// How the tables of a collection train, group by group: what takes the place of an optimizer.
 template <class... Groups>
 struct TrainingGroups {
   static_assert((false || ... || Groups::trains),

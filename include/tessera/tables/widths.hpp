@@ -29,7 +29,7 @@ struct WidthList {
 ///     using E = LayoutCollection<Widths<16, 64>, Adagrad, Host, Comm>;
 template <int... W>
 struct Widths {
-  /// Whether layouts may have copies on every rank, cut columns, features whose rows come as they are
+  /// Whether layouts may have copies on every rank, cut columns, features whose rows come unpooled
   /// (sequences, max pooling), and rows in other tiers: the code for them is compiled.
   static constexpr bool copies = true, cuts_columns = true, keeps_rows = true, tiers = true;
   static constexpr bool has(int) { return true; }
