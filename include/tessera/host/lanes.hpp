@@ -70,7 +70,7 @@ struct RowSum {
     head = Vector<float, lanes>{};
     tail.clear();
   }
-  /// Returns negative zeros: what is added first stays unchanged, even such a zero. (nvcc 13
+  /// Begins with negative zeros: what is added first stays the same, even such a zero. (nvcc 13
   /// stops at a vector's unary minus.)
   [[gnu::always_inline]] void start() {
     head = broadcast<lanes>(-0.0f);
