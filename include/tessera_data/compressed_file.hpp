@@ -39,7 +39,7 @@ class WatchedFile {
     const auto size = static_cast<std::int64_t>(file_.size());
     require<DataError>(at_ <= size && (bytes > 0 || chunk.empty() || at_ == size),
                        "file '{}' changed while it was read: {} bytes became {}; read a copy that "
-                       "nobody writes to",
+                       "no program writes to",
                        file_.name(), size, at_);
     return bytes;
   }

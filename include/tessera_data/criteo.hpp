@@ -453,7 +453,7 @@ class CriteoPasses {
       visit(records);
     }
     require<DataError>(!again_ || (count == records_ && checksum == checksum_),
-                       "file '{}' changed while it was read; read a copy that nobody writes to",
+                       "file '{}' changed while it was read; read a copy that no program writes to",
                        path_.string());
     again_ = true;
     records_ = count;

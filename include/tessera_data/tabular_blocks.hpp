@@ -83,8 +83,8 @@ class TabularBlocks {
       for (; next_block_ <= b; ++next_block_) sequence_->read(block_, block);
     }
     require<DataError>(checksum(block) == places_[b].checksum,
-                       "file '{}' changed while it was read, near line {}; read a copy that nobody "
-                       "writes to",
+                       "file '{}' changed while it was read, near line {}; read a copy that no "
+                       "program writes to",
                        path_.string(), places_[b].line);
   }
 

@@ -445,7 +445,7 @@ TEST_CASE("passes over one file: each finds the same records, or says that the f
     write(other);
     CHECK_THROWS_WITH_AS(
         records_of(passes),
-        fmt::format("file '{}' changed while it was read; read a copy that nobody writes to",
+        fmt::format("file '{}' changed while it was read; read a copy that no program writes to",
                     file.path.string())
             .c_str(),
         DataError);
