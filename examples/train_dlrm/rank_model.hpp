@@ -50,7 +50,7 @@ inline tessera::Layout model_layout(const Options& options, int ranks, const Mod
   if (options.virtual_ranks == 0) return layout;
   std::vector<bool> lists;
   for (const DataShape::Feature& feature : shape.features) lists.push_back(feature.list);
-  return tessera::with_fixed_sums(layout, options.virtual_ranks, lists);
+  return tessera::detail::with_fixed_sums(layout, options.virtual_ranks, lists);
 }
 
 /// The parts of this rank, each a batch of its own to the linear layers.

@@ -32,7 +32,7 @@ class Trace {
   /// where the first cannot write the file.
   Trace(tessera::AnyCommunicator& communicator, const std::string& file)
       : communicator_(communicator) {
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) file_.emplace(file, "--trace");
     });
     communicator_.barrier();

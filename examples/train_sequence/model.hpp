@@ -75,7 +75,7 @@ class Model {
   void add_to(tessera::CheckpointContents& contents) {
     table_->add_to(contents);
     contents.add("dense", {parameters_.size()}, parameters_.values());
-    for (const tessera::DenseState& state : adam_.states(parameters_))
+    for (const tessera::detail::DenseState& state : adam_.states(parameters_))
       contents.add(std::string("dense.") + std::string(state.name), {parameters_.size()},
                    state.values);
     contents.add_number("dense.step", adam_.steps());

@@ -295,12 +295,13 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
   std::map<std::string, std::string> metadata{
       {std::string(detail::kCheckpointKey),
        detail::checkpoint_mark(reader.manifest().step, reader.crc())}};
-  std::vector<TensorInfo> infos;
+  std::vector<detail::TensorInfo> infos;
   for (const detail::KeysToFreeze& k : keys) {
     metadata[std::string(detail::kVocabularyKey) + k.table] =
         fmt::format("{} {}", k.keys->seed(), k.name);
-    infos.push_back(
-        {std::string(detail::kKeys) + k.table, TensorType::i64, {std::ssize(k.keys->slots()), 2}});
+    infos.push_back({std::string(detail::kKeys) + k.table,
+                     detail::TensorType::i64,
+                     {std::ssize(k.keys->slots()), 2}});
   }
   for (const detail::TableToFreeze& table : tables) {
     metadata[std::string(detail::kFormatKey) + table.name] =

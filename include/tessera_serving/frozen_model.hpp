@@ -459,7 +459,7 @@ class FrozenModel {
 inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,
                                                           const FrozenModelOptions& options = {},
                                                           const FrozenModel* last = nullptr) {
-  const Manifest manifest = read_manifest(checkpoint).first;
+  const detail::Manifest manifest = detail::read_manifest(checkpoint).first;
   if (manifest.base.empty()) return std::make_shared<const FrozenModel>(checkpoint, options);
   if (last != nullptr && last->tables().base().crc == manifest.base_crc)
     return std::make_shared<const FrozenModel>(*last, checkpoint);

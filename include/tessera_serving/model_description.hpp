@@ -484,16 +484,16 @@ inline void add_model_description(CheckpointContents& contents, const ModelDescr
                                   const std::map<std::string, KeyList>& lists = {}) {
   contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));
   if (lists.empty()) return;
-  std::vector<TensorInfo> infos;
+  std::vector<detail::TensorInfo> infos;
   std::string data;
-  const auto add = [&](std::string name, TensorType type, const auto& values) {
+  const auto add = [&](std::string name, detail::TensorType type, const auto& values) {
     const std::uint64_t begin = data.size();
     data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
     infos.push_back({std::move(name), type, {std::ssize(values)}, begin, data.size()});
   };
-  for (const auto& [table, list] : lists) add(table + ".keys", TensorType::i64, list.keys);
+  for (const auto& [table, list] : lists) add(table + ".keys", detail::TensorType::i64, list.keys);
   for (const auto& [table, list] : lists)
-    if (!list.rows.empty()) add(table + ".rows", TensorType::i32, list.rows);
+    if (!list.rows.empty()) add(table + ".rows", detail::TensorType::i32, list.rows);
   contents.set_file(std::string(ModelDescription::kKeysFile),
                     detail::format_safetensors_header({}, infos) + data);
 }

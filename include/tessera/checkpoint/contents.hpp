@@ -224,7 +224,7 @@ class CheckpointContents {
   /// those of rank 0 count. Loading passes it over; an increment has none, as its base has it.
   void set_file(std::string name, std::string bytes) {
     require(detail::plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
-                name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),
+                name != detail::Manifest::kFile && (name[0] < '0' || name[0] > '9'),
             "checkpoint: '{}' is no name of a file beside the tensors': take letters first, then "
             "digits, '_', '-' and '.', too",
             name);
@@ -282,7 +282,7 @@ class CheckpointContents {
         tensors_[static_cast<std::size_t>(t)].shape[0] = total;
         tensors_[static_cast<std::size_t>(t)].row_numbers = name;
       }
-      number_tensors[first] = add_tensor({name, group, TensorType::i64, {total}});
+      number_tensors[first] = add_tensor({name, group, detail::TensorType::i64, {total}});
     }
     std::vector<detail::CheckpointRows> rows;
     const auto keep = [&](std::vector<std::size_t>& indices) {

@@ -455,12 +455,13 @@ class Comparison {
 /// share of all bytes, before the model is touched; then each rank reads its rows. Throws DataError
 /// on all ranks, the model as it was: for differences (it lists the first 20), a missing, truncated
 /// or damaged file.
-template <Communicator<kCheckpointCollectives> Comm>
-Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder,
-                         const CheckpointContents& contents, const LoadOptions& options = {}) {
+template <Communicator<detail::kCheckpointCollectives> Comm>
+detail::Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder,
+                                 const CheckpointContents& contents,
+                                 const LoadOptions& options = {}) {
   std::unique_ptr<detail::StoredModel> stored;
   std::vector<detail::TensorSource> sources;
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     stored = std::make_unique<detail::StoredModel>(folder);
     const detail::Comparison comparison(contents, stored->manifest(), options);
     require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}",
@@ -469,14 +470,14 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
   const std::vector<std::uint64_t> crcs = detail::gather_one(communicator, stored->crc());
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     for (const std::uint64_t crc : crcs)
       require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest",
                          folder.string());
     stored->verify(static_cast<std::uint64_t>(communicator.rank()),
                    static_cast<std::uint64_t>(communicator.size()));
   });
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     contents.flush_to_write();
     detail::RowLoader loader(contents.tensors(), sources);
     for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);

@@ -30,7 +30,8 @@ namespace tessera { inline namespace v0 {
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
 template <class WidthList, class O, class Backend, class Comm, class... Policies>
-  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order &&
+           detail::OptimizerOrGroups<O>)
 class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies...> {
   using Settings = detail::CheckedPolicies<Policies...>;
   using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;
@@ -57,7 +58,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   using Gradient = MatrixView<const output_type>;
 
   /// What one element and one row cost on a rank; of several training groups, the most.
-  static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
+  static constexpr detail::MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
 
   /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
   /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
@@ -332,7 +333,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Rows of a table (index in layout().tables) that this rank holds start anew: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
-    const ObservedUpdate observed(stages_.updater.observers());
+    const detail::ObservedUpdate observed(stages_.updater.observers());
     store_.reset_rows(backend_, table, rows, options_.optimizer,
                       Initializers{options_.initialize, options_.optimizer},
                       [this](std::size_t arena, std::span<const std::int64_t> arena_rows) {

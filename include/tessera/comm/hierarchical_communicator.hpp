@@ -131,11 +131,11 @@ class HierarchicalCommunicator {
   }
   void check_call(Collective collective, int peer, std::uint64_t own, std::uint64_t other) const {
     if (own == other) return;
-    throw CommunicatorError(peer, name_of(collective),
+    throw CommunicatorError(peer, detail::name_of(collective),
                             fmt::format("{} (call {}) on rank {}: rank {} makes another call, or "
                                         "has elements of another size; all ranks must "
                                         "make the same calls in the same order",
-                                        name_of(collective), calls_, rank(), peer));
+                                        detail::name_of(collective), calls_, rank(), peer));
   }
 
   /// Makes an all-to-all of bytes in two stages. Counts in elements.
@@ -227,9 +227,10 @@ class HierarchicalCommunicator {
       const std::size_t peer = n * places() + p;
       if (word != receive_counts[peer])
         throw CommunicatorError(
-            static_cast<int>(peer), name_of(collective),
+            static_cast<int>(peer), detail::name_of(collective),
             fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
-                        name_of(collective), calls_, peer, word, rank(), receive_counts[peer]));
+                        detail::name_of(collective), calls_, peer, word, rank(),
+                        receive_counts[peer]));
     }
   }
 

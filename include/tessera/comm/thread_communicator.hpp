@@ -238,7 +238,7 @@ class BasicThreadCommunicator {
 ///       std::vector<float> values(8, 1.0f);
 ///       communicator.all_reduce(std::span(values));  // 4 everywhere
 ///     });
-class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
+class ThreadCommunicator : public BasicThreadCommunicator<detail::HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 

@@ -6,10 +6,10 @@
 
 #include <cmath>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace math {
 
 // For optimizers that are written for any value type V: backends overload these for their vectors
-// (host/lanes.hpp). In a template outside this namespace write `using tessera::maximum;` first, so
+// (host/lanes.hpp). A function that calls them writes `using namespace tessera::math;` first, so
 // that both the functions here and the overloads are found.
 
 /// Correctly rounded.
@@ -40,4 +40,4 @@ TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {
   return condition ? a : b;
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::math

@@ -431,7 +431,8 @@ __global__ void __launch_bounds__(dense_threads)
   float state[O::element_states > 0 ? O::element_states : 1];
   for (int s = 0; s < O::element_states; ++s) state[s] = states[s * count + i];
   const float weight = values[i];
-  values[i] = step.element(weight, multiply_add(weight_decay, weight, gradients[i]), state, row);
+  values[i] =
+      step.element(weight, math::multiply_add(weight_decay, weight, gradients[i]), state, row);
   for (int s = 0; s < O::element_states; ++s) states[s * count + i] = state[s];
 }
 

@@ -18,9 +18,7 @@
 #include <new>
 #include <utility>
 
-namespace tessera { inline namespace v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Uninitialized bytes on a cache line's boundary, from 2 MiB on in huge pages. They only ever
 /// grow; growing loses what was in them.
@@ -64,18 +62,16 @@ inline const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-}  // namespace detail
-
 /// Returns whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs
 /// AVX-512.
 inline bool supported(DensePrecision precision) {
   if (precision == DensePrecision::float32) return true;
   static const bool bfloat16 = [] {
-    const auto type = detail::onednn_type(DensePrecision::bfloat16);
+    const auto type = onednn_type(DensePrecision::bfloat16);
     const dnnl::memory::desc matrix({16, 16}, type, dnnl::memory::format_tag::ab);
     try {
       const dnnl::matmul::primitive_desc tried(dnnl::matmul::desc(matrix, matrix, matrix),
-                                               detail::cpu_engine());
+                                               cpu_engine());
       return true;
     } catch (const dnnl::error&) {
       return false;
@@ -83,8 +79,6 @@ inline bool supported(DensePrecision precision) {
   }();
   return bfloat16;
 }
-
-namespace detail {
 
 inline void check_onednn(dnnl_status_t status, const char* what) {
   require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what,
@@ -273,5 +267,4 @@ class PackedMatrix {
   dnnl::primitive reorder_;
 };
 
-}  // namespace detail
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

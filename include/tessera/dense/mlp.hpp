@@ -40,7 +40,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
         detail::MlpEnds<Mlp>(backend),
         threads_(backend.threads()),
         options_(options) {
-    require(supported(options_.precision),
+    require(detail::supported(options_.precision),
             "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use "
             "DensePrecision::float32");
     activations_.resize(static_cast<std::size_t>(layers() - 1));

@@ -37,15 +37,11 @@ void bind_layers(std::span<float> values, std::span<float> gradients, std::uint6
   (add(layers), ...);
 }
 
-}  // namespace detail
-
 /// One array of a dense optimizer's state: one number for each parameter, in the backend's memory.
 struct DenseState {
   std::string_view name;
   std::span<float> values;
 };
-
-namespace detail {
 
 /// What a stack of fully connected layers, y = x W^T + b with W [out, in], is on every backend:
 /// sizes, the places of parameters in memory, their first values, and the shapes that forward and

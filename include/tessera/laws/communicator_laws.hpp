@@ -182,7 +182,7 @@ void all_reduce_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
                                : same_bits(values[i], expected);
         faults.expect(holds,
                       "all_reduce, {} of {}: element {} on rank {} is {}, in rank order it is {}",
-                      name_of(reduction), size, i, c.rank(), values[i], expected);
+                      tessera::detail::name_of(reduction), size, i, c.rank(), values[i], expected);
       }
     }
 }

@@ -29,7 +29,7 @@ struct Workload {
   /// per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
   double wire_bytes = 4;
   /// `memory_cost_of<Optimizer>`; read and written by updates
-  MemoryCost memory{.per_element = 4, .per_row = 4};
+  detail::MemoryCost memory{.per_element = 4, .per_row = 4};
   /// of the dense layers, per sample, forward and backward
   double dense_flops = 0;
   /// that they read and write besides, per sample
@@ -41,9 +41,11 @@ struct Workload {
 
 /// What an element and a row cost under an optimizer, with tables of T.
 template <class Optimizer, class T = float>
-inline constexpr MemoryCost memory_cost_of{
-    .per_element = static_cast<std::int64_t>(sizeof(T)) + state_bytes<Optimizer>,
+inline constexpr detail::MemoryCost memory_cost_of{
+    .per_element = static_cast<std::int64_t>(sizeof(T)) + detail::state_bytes<Optimizer>,
     .per_row = 4 * Optimizer::row_states};
+
+namespace detail {
 
 /// Seconds of each stage, dense layers and the sum of their gradients included.
 struct StageTimes {
@@ -116,7 +118,7 @@ class CostModel {
       table.given += ids;
       if (keeps_rows(features[f].pooling)) {  // each distinct id of a rank asks for its row
         const double asked =
-            ranks_ * detail::distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
+            ranks_ * distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
         table.add({.hotness = 1, .bags = asked});
       } else {
         table.add({.hotness = hotness, .bags = batch_});
@@ -124,10 +126,9 @@ class CostModel {
       }
     }
     for (Table& t : tables_) {
-      t.distinct = detail::distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank = ranks_ == 1
-                               ? t.distinct
-                               : detail::distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
+      t.distinct_of_rank =
+          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
   /// Of a model of which only some tables are here.
@@ -168,7 +169,7 @@ class CostModel {
     if (!whole) {
       bags = 0;
       for (const Feature& f : t.features)
-        bags += f.bags * (f.hotness == 1 ? share : 1 - detail::constexpr_pow(1 - share, f.hotness));
+        bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
     }
     const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
     const Tier read = behind ? Tier::device : tier;
@@ -226,17 +227,16 @@ class CostModel {
   }
   /// Of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r) ? 1
-                          : detail::share_of_ids(t.rows, static_cast<double>(r.row_begin),
-                                                 static_cast<double>(r.row_end),
-                                                 workload_.sorted_ids ? t.skew : 0);
+    return is_whole(t, r)
+               ? 1
+               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
+                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r) ? t.distinct
-           : workload_.sorted_ids
-               ? detail::distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
-                                       static_cast<double>(r.row_end), t.skew)
-               : t.distinct * share_in(t, r);
+    return is_whole(t, r)         ? t.distinct
+           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
+                                                  static_cast<double>(r.row_end), t.skew)
+                                  : t.distinct * share_in(t, r);
   }
 
   /// Rows of a batch that a cache lacks.
@@ -244,10 +244,10 @@ class CostModel {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
     return workload_.sorted_ids
-               ? detail::missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
-                                     static_cast<double>(r.row_end), t.skew)
+               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
+                             static_cast<double>(r.row_end), t.skew)
                : here / t.rows *
-                     detail::missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
   }
   /// Each is read, and as many go back; of files, into blocks that are read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
@@ -298,7 +298,7 @@ class CostModel {
     c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
     if (!whole)
       c.ask += remote * ids * cluster_.cut_seconds *
-               (1 + detail::constexpr_log(blocks) / detail::constexpr_log(2)) / ranks_;
+               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
     c.lookup =
         gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
@@ -394,9 +394,7 @@ struct Prediction {
   }
 };
 
-namespace detail {
-
-/// A stage ends when its slowest rank ends.
+/// Returns the time of all stages: one ends when its slowest rank ends.
 template <class Member>
 constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
                          Member member) {
@@ -442,29 +440,30 @@ constexpr void finish(Prediction& p, const CostModel& model) {
 
 /// Predicts a step under any layout. The layout must have the model's tables,
 /// features and ranks. `traffic`: fill the traffic matrices too.
-constexpr Prediction predict(const Layout& layout, const CostModel& model, bool traffic = false) {
+constexpr detail::Prediction predict(const Layout& layout, const detail::CostModel& model,
+                                     bool traffic = false) {
   const Cluster& cluster = model.cluster();
   const Workload& workload = model.workload();
   const std::size_t ranks = static_cast<std::size_t>(layout.ranks());
-  Prediction p;
+  detail::Prediction p;
   p.ranks.assign(ranks, {});
-  for (const Tier tier : all_tiers) p.bytes_in(tier).assign(ranks, 0);
+  for (const Tier tier : detail::all_tiers) p.bytes_in(tier).assign(ranks, 0);
   if (traffic) {
     p.id_traffic.assign(ranks * ranks, 0.0);
     p.vector_traffic.assign(ranks * ranks, 0.0);
   }
-  StageTimes all{};
-  Prediction all_bytes{.bytes = {0}, .host_bytes = {0}, .file_bytes = {0}};
+  detail::StageTimes all{};
+  detail::Prediction all_bytes{.bytes = {0}, .host_bytes = {0}, .file_bytes = {0}};
   bool replicas = false;
   std::vector<int> widths;
   for (std::size_t i = 0; i < layout.shards.size(); ++i) {
     const Shard& shard = layout.shards[i];
     const bool replicated = shard.rank == every_rank;
-    const ShardCost c =
+    const detail::ShardCost c =
         model.cost(shard.table, shard.rectangle, replicated, shard.tier, shard.cache_rows);
-    for (const Tier tier : all_tiers)
+    for (const Tier tier : detail::all_tiers)
       (replicated ? all_bytes.bytes_in(tier)[0] : p.bytes_in(tier)[shard.rank]) +=
-          bytes_in(shard, model.memory(shard.table), tier);
+          detail::bytes_in(shard, model.memory(shard.table), tier);
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {
@@ -479,7 +478,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
       ids_are_there |= layout.shards[k].rank == shard.rank &&
                        layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
                        layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
-    StageTimes& own = p.ranks[shard.rank];
+    detail::StageTimes& own = p.ranks[shard.rank];
     if (!ids_are_there) {
       own.route += c.route - c.spared_ask;
       all.route += c.ask;
@@ -505,7 +504,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
   const double dense = detail::dense_seconds(cluster, workload),
                all_reduce = detail::all_reduce_seconds(model);
   for (std::size_t r = 0; r < ranks; ++r) {
-    StageTimes& own = p.ranks[r];
+    detail::StageTimes& own = p.ranks[r];
     own.route += all.route + 2 * collective;
     own.lookup += all.lookup + launches;
     own.exchange += collective;
@@ -514,17 +513,18 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.update += all.update + launches + (replicas ? 3 * collective : 0);
     own.dense = dense;
     own.all_reduce = all_reduce;
-    for (const Tier tier : all_tiers) p.bytes_in(tier)[r] += all_bytes.bytes_in(tier)[0];
+    for (const Tier tier : detail::all_tiers) p.bytes_in(tier)[r] += all_bytes.bytes_in(tier)[0];
   }
   detail::finish(p, model);
   return p;
 }
 
-constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const Workload& workload,
-                             bool traffic = false) {
-  return predict(layout,
-                 CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
-                 traffic);
+constexpr detail::Prediction predict(const Layout& layout, const Cluster& cluster,
+                                     const Workload& workload, bool traffic = false) {
+  return predict(
+      layout,
+      detail::CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
+      traffic);
 }
 
 }}  // namespace tessera::v0

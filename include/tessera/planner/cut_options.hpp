@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Cuts one table in a given way; the planner chooses what is left open.
 struct TablePin {
@@ -47,8 +47,6 @@ struct PlanConstraints {
     return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end();
   }
 };
-
-namespace detail {
 
 /// Seconds of a rank in each of the stages that wait for the slowest.
 struct StageLoad {
@@ -288,6 +286,4 @@ constexpr PlanChoice plain_choice(Strategy strategy, const Layout& layout,
   return choice;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

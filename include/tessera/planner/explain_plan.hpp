@@ -28,11 +28,14 @@ namespace detail {
 using StageMember = double StageTimes::*;
 }
 
+namespace detail {
+
 /// The parts of a step, in its order.
 struct StepPart {
-  detail::StageMember seconds;
+  StageMember seconds;
   std::string_view name;
 };
+
 inline constexpr std::array<StepPart, 8> step_parts{
     {{&StageTimes::route, "route"},
      {&StageTimes::lookup, "lookup"},
@@ -43,8 +46,6 @@ inline constexpr std::array<StepPart, 8> step_parts{
      {&StageTimes::dense, "dense layers"},
      {&StageTimes::all_reduce, "sum of dense gradients"}}};
 
-namespace detail {
-
 /// The stages of the embeddings.
 inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
                                                              &StageTimes::lookup,
@@ -53,24 +54,19 @@ inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
                                                              &StageTimes::exchange_gradients,
                                                              &StageTimes::update};
 
-}  // namespace detail
-
-/// "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
+/// Returns "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
 inline std::string describe_step(const Prediction& p, const Workload& workload) {
   std::string text;
   for (const StepPart& part : step_parts)
     if (const double seconds = p.stages.*part.seconds; seconds >= 1e-9)
-      text += fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name,
-                          detail::milliseconds_text(seconds));
+      text +=
+          fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
   if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
-    text +=
-        fmt::format(" - {} of route beside the dense layers", detail::milliseconds_text(hidden));
-  return fmt::format("{} ms = {}", detail::milliseconds_text(p.step_seconds), text);
+    text += fmt::format(" - {} of route beside the dense layers", milliseconds_text(hidden));
+  return fmt::format("{} ms = {}", milliseconds_text(p.step_seconds), text);
 }
 
-namespace detail {
-
-/// How a table is cut, seen from its rectangles. `places` stays empty.
+/// Returns how a table is cut, seen from its rectangles. `places` stays empty.
 inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   bool one_row_range = true, one_column_range = true, everywhere = false;
   std::vector<int> columns;
@@ -116,8 +112,9 @@ inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const
 
 }  // namespace detail
 
-/// "row-wise", "column-wise 4 on the host, behind a cache"; a policy of the user's by its name.
-inline std::string describe(const TableCut& cut) {
+/// Returns "row-wise", "column-wise 4 on the host, behind a cache"; a policy of the user's by its
+/// name.
+inline std::string describe(const detail::TableCut& cut) {
   if (cut.cut == Cut::own) return std::string(cut.policy.name);
   const std::string_view where = cut.tier == Tier::file   ? " in a file"
                                  : cut.tier != Tier::host ? ""
@@ -128,6 +125,8 @@ inline std::string describe(const TableCut& cut) {
 }
 
 /// Why one table is cut so: what the step would be with its other cuts, if nothing else
+namespace detail {
+
 /// changes.
 struct CutReason {
   /// Another cut of the table, its parts on the ranks that carry least.
@@ -152,12 +151,10 @@ struct CutReason {
   std::string cache{};   ///< describe_cache
 };
 
-namespace detail {
-
-/// Of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a batch's
-/// rows: 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of 35 %
-/// on". Of its first rectangle that is there; empty where there is none, or all fit the cache. The
-/// cache is the rectangle's, else as CostModel::cache_rows has it.
+/// Returns, of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a
+/// batch's rows: 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of
+/// 35 % on". Of its first rectangle that is there; empty where there is none, or all fit the cache.
+/// The cache is the rectangle's, else as CostModel::cache_rows has it.
 inline std::string describe_cache(const std::vector<Shard>& shards, const CostModel& model) {
   const auto at = std::find_if(shards.begin(), shards.end(),
                                [](const Shard& s) { return s.tier == Tier::host; });
@@ -370,19 +367,15 @@ class OtherCuts {
   std::int64_t room_ = 0;  // of a rank; 0: no limit
 };
 
-}  // namespace detail
-
-/// The reasons of some tables' cuts. `constraints` are those that the plan was made under.
+/// Returns the reasons of some tables' cuts. `constraints` are those that the plan was made under.
 inline std::vector<CutReason> explain_cuts(const Layout& layout, const CostModel& model,
                                            const PlanConstraints& constraints,
                                            const std::vector<int>& tables) {
-  detail::OtherCuts others(layout, model, constraints);
+  OtherCuts others(layout, model, constraints);
   std::vector<CutReason> reasons;
   for (const int table : tables) reasons.push_back(others.explain(table));
   return reasons;
 }
-
-namespace detail {
 
 inline std::string describe_choice(const CutReason& r) {
   if (r.pinned) return "pinned";
@@ -428,8 +421,9 @@ inline std::string describe_choice(const CutReason& r) {
 
 }  // namespace detail
 
-/// The reason in words, without the table's name and cut; of tables OnHost whether a cache pays.
-inline std::string describe(const CutReason& r) {
+/// Returns the reason in words, without the table's name and cut; of tables OnHost whether a cache
+/// pays.
+inline std::string describe(const detail::CutReason& r) {
   return detail::describe_choice(r) + (r.cache.empty() ? "" : "; ") + r.cache;
 }
 

@@ -275,7 +275,7 @@ __global__ void vocabulary_newcomer_keys(const VocabularyState s, const Vocabula
 template <int = 0>
 __global__ void vocabulary_grant(const VocabularyState s, const VocabularyGrant* grants,
                                  const std::uint32_t* newcomers, const std::uint32_t count,
-                                 ReusedRow* reused) {
+                                 tessera::detail::ReusedRow* reused) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= count) return;
   const std::uint32_t e = newcomers[i], block = s.blocks[e];

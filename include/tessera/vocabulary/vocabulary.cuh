@@ -59,7 +59,8 @@ class Vocabulary<Comm, Cuda> {
 
   /// As Vocabulary::learn. The rows that changed hands are in host memory.
   template <IdType Id>
-  std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+  std::span<const detail::ReusedRow> learn(const KeyedJagged<std::int64_t>& keys,
+                                           std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
     gpu::detail::VocabularyBatch batch = receive(keys, rows);
@@ -241,7 +242,7 @@ class Vocabulary<Comm, Cuda> {
   // of this rank's keys, as they were sent; null: unchanged
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;
-  std::vector<ReusedRow> own_reused_, reused_;
+  std::vector<detail::ReusedRow> own_reused_, reused_;
 };
 
 }}  // namespace tessera::v0

@@ -61,7 +61,8 @@ class Vocabulary<Comm, Host> {
   /// values before it looks up this batch, and after it has updated what it looked up before.
   /// Collective.
   template <IdType Id>
-  std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+  std::span<const detail::ReusedRow> learn(const KeyedJagged<std::int64_t>& keys,
+                                           std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
     ++step_;
@@ -177,7 +178,7 @@ class Vocabulary<Comm, Host> {
   };
 
   detail::VocabularyBlock new_block(const detail::VocabularyLayout::Block& block) const {
-    const VocabularyTable& table = layout_.options_of(block);
+    const detail::VocabularyTable& table = layout_.options_of(block);
     return detail::VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
 
@@ -351,7 +352,7 @@ class Vocabulary<Comm, Host> {
   std::vector<std::int64_t> sorted_;
   std::vector<std::uint32_t> sources_;
   std::vector<std::int32_t> answers_;
-  std::vector<ReusedRow> own_reused_, reused_;
+  std::vector<detail::ReusedRow> own_reused_, reused_;
 };
 
 }}  // namespace tessera::v0
