@@ -253,7 +253,8 @@ class FeatureSpecParser {
     }
   }
 
-  /// Specifications may come from strangers: nothing outside their folder is opened.
+  /// Returns whether a file stays inside the folder. Specifications may come from strangers:
+  /// nothing outside their folder is opened.
   static bool stays_inside(const std::filesystem::path& file) {
     return !file.empty() && file.is_relative() && file.native().find('\0') == std::string::npos &&
            std::find(file.begin(), file.end(), "..") == file.end();

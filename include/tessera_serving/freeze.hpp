@@ -221,7 +221,8 @@ inline std::vector<KeysToFreeze> keys_to_freeze(CheckpointReader& reader,
 /// Writes a frozen file from its beginning to its end.
 class FrozenFileWriter {
  public:
-  /// `tensors`: with types and shapes, wider elements first; the checksums' follows them.
+  /// Begins a file. `tensors`: with types and shapes, wider elements first; the checksums' follows
+  /// them.
   FrozenFileWriter(const std::filesystem::path& file, std::map<std::string, std::string> metadata,
                    std::vector<TensorInfo> tensors)
       : file_(file, File::Mode::create) {

@@ -109,8 +109,8 @@ class FreshTables {
                 ? detail::with_increment(*now, checkpoint)
                 : frozen_tables_of(checkpoint, options));
   }
-  /// `follow` for each checkpoint that a training saves, in a thread of its own, until the result
-  /// ends, which must be before this.
+  /// Calls `follow` for each checkpoint that a training saves, in a thread of its own, until the
+  /// result ends, which must be before this.
   std::unique_ptr<CheckpointWatch> watch(
       const std::filesystem::path& folder, FollowOptions options,
       std::chrono::milliseconds every = std::chrono::milliseconds(500)) {

@@ -67,7 +67,7 @@ class FrozenTables {
 
   explicit FrozenTables(const std::filesystem::path& file, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(file), options) {}
-  /// In memory that the caller keeps; `name` is the file's in messages.
+  /// Reads tables in memory that the caller keeps; `name` is the file's in messages.
   FrozenTables(std::span<const std::byte> bytes, std::string name, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(bytes, std::move(name)), options) {}
 
@@ -131,7 +131,7 @@ class FrozenTables {
     t.keys->find(keys, t.rows, rows.data());
   }
 
-  /// The same file with other rows and keys in place of its own, by table.
+  /// Returns the same file with other rows and keys in place of its own, by table.
   FrozenTables with(std::vector<std::shared_ptr<const detail::RowOverlay>> changed,
                     std::vector<std::shared_ptr<const detail::KeyTable>> keys,
                     CheckpointMark checkpoint) const {

@@ -115,18 +115,18 @@ struct ModelDescription {
   std::vector<TableInput> tables{};
   std::vector<CategoryInput> features{};  ///< in the order of their vectors
 
-  /// Inputs of the first layers; a 1 where there is no numeric column.
+  /// Returns the inputs of the first layers; a 1 where there is no numeric column.
   std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
-  /// Of what comes before the features' vectors.
+  /// Returns the columns of what comes before the features' vectors.
   std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
-  /// Of a sample's vectors side by side, with those.
+  /// Returns the columns of a sample's vectors side by side, with those.
   std::int64_t columns() const {
     std::int64_t sum = first_columns();
     for (const CategoryInput& feature : features) sum += table(feature.table).width;
     return sum;
   }
 
-  /// Of tables whose vectors go through a layer before their products.
+  /// Returns the widths of tables whose vectors go through a layer before their products.
   std::set<std::int64_t> projected_widths() const {
     std::set<std::int64_t> widths;
     for (const CategoryInput& feature : features)

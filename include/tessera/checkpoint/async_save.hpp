@@ -68,7 +68,7 @@ class AsyncSave {
     return finish(communicator);
   }
 
-  /// The same, and waits for it.
+  /// Does the same, and waits for it.
   template <class Comm>
   CheckpointBase finish(Comm& communicator) {
     thread_.join();

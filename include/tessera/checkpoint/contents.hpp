@@ -231,12 +231,12 @@ class CheckpointContents {
     files_[std::move(name)] = std::make_shared<const std::string>(std::move(bytes));
   }
 
-  /// Of collections' tables: the index of the weights, then of what follows their states.
+  /// Returns, of collections' tables, the index of the weights, then of what follows their states.
   const std::map<int, int>& tables() const { return table_tensors_; }
   const std::vector<detail::TensorSpec>& tensors() const { return tensors_; }
   const std::vector<detail::CheckpointRows>& rows() const { return rows_; }
-  /// By collection: makes it tell an observer of its updates, or no longer; empty where the host
-  /// cannot see them.
+  /// Returns, by collection, what makes it tell an observer of its updates, or no longer; empty
+  /// where the host cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   /// Begins to mark the rows that its updates change.
   const std::vector<std::function<std::unique_ptr<detail::RowMarks>()>>& marks() const {
@@ -268,8 +268,8 @@ class CheckpointContents {
     return copy;
   }
 
-  /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them;
-  /// numbers[i] are those of pieces[i], empty where another rank writes them.
+  /// Makes these the contents of an increment: tables have `totals` rows (by their first tensor)
+  /// and `pieces` of them; numbers[i] are those of pieces[i], empty where another rank writes them.
   void make_sparse(const std::map<std::int32_t, std::int64_t>& totals,
                    std::vector<detail::CheckpointRows> pieces,
                    const std::deque<std::vector<std::int64_t>>& numbers) {

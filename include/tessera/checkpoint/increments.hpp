@@ -67,7 +67,7 @@ struct RowInterval {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Of an ascending list, where [begin, end) is: the first index and how many.
+/// Returns where [begin, end) is in an ascending list: the first index and how many.
 inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list,
                                                      std::int64_t begin, std::int64_t end) {
   const auto first = std::lower_bound(list.begin(), list.end(), begin),
@@ -75,7 +75,7 @@ inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int6
   return {first - list.begin(), last - first};
 }
 
-/// `whole`: the contents of `changed`, and perhaps more that is no table.
+/// Makes an increment. `whole`: the contents of `changed`, and perhaps more that is no table.
 template <class Comm>
 Increment make_increment(Comm& communicator, const CheckpointContents& whole,
                          const ChangedRows& changed) {

@@ -164,7 +164,7 @@ class RowLoader {
   TensorType type_of(const CheckpointRows::Part& part) const {
     return tensors_[static_cast<std::size_t>(part.tensor)].type;
   }
-  /// Columns of a part that a stored tensor has, too.
+  /// Returns the columns of a part that a stored tensor has, too.
   static std::int64_t common_columns(const CheckpointRows::Part& part, const StoredTensor& source) {
     return std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
   }
@@ -274,14 +274,14 @@ class StoredModel {
     }
   }
 
-  /// Tensors whole, numbers and texts.
+  /// Returns the manifest: tensors whole, numbers and texts.
   const Manifest& manifest() const { return manifest_; }
-  /// Made of all bytes of both.
+  /// Returns a checksum of all bytes of both.
   std::uint64_t crc() const {
     return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0);
   }
 
-  /// Of a tensor of the manifest.
+  /// Returns the source of a tensor of the manifest.
   const TensorSource& source(const std::string& name) const { return sources_.at(name); }
 
   /// Verifies the share of one rank.

@@ -36,7 +36,7 @@ struct StoredTensor {
   std::string row_numbers{};
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
-  /// Elements of a row.
+  /// Returns the elements of a row.
   std::int64_t columns() const {
     std::int64_t count = 1;
     for (std::size_t i = 1; i < shape.size(); ++i) count *= shape[i];
@@ -146,7 +146,7 @@ class ManifestParser {
     return static_cast<std::uint32_t>(value);
   }
 
-  /// A checkpoint that somebody sent must not reach files elsewhere.
+  /// Checks that a name is no path: a checkpoint that somebody sent must not reach files elsewhere.
   void check_plain(const std::string& name, std::size_t at) const {
     json_.check(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
                     name.find('\0') == std::string::npos,

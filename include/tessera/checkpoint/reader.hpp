@@ -53,7 +53,7 @@ class CheckpointReader {
     return *found;
   }
 
-  /// Chunks of all files.
+  /// Returns the number of chunks of all files.
   std::uint64_t chunks() const { return chunks_.empty() ? 0 : chunks_.back(); }
 
   /// Reads chunks [begin, end) of all files, and the places of tensors in the files that these

@@ -36,7 +36,7 @@ class HierarchicalCommunicator {
 
   int rank() const { return cross_.rank() * local_.size() + local_.rank(); }
   int size() const { return cross_.size() * local_.size(); }
-  /// Messages are put together and taken apart by the host.
+  /// Returns true: messages are put together and taken apart by the host.
   static constexpr bool host_memory_only() { return true; }
   Local& local() { return local_; }
   Cross& cross() { return cross_; }
@@ -257,9 +257,9 @@ class HierarchicalCommunicator {
   std::vector<std::byte> first_, second_;  // of the two stages in turn
 };
 
-/// Communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node` neighbouring
-/// ranks being a node, which they may or may not be in fact. Collective. Throws InvalidArgument
-/// unless ranks_per_node divides the number of ranks.
+/// Makes communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node`
+/// neighbouring ranks being a node, which they may or may not be in fact. Collective. Throws
+/// InvalidArgument unless ranks_per_node divides the number of ranks.
 template <class C>
 auto make_hierarchical(C& communicator, int ranks_per_node) {
   require(ranks_per_node >= 1 && communicator.size() % ranks_per_node == 0,

@@ -27,7 +27,7 @@ void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
 /// calling thread. A backend whose memory the host cannot touch brings a class of its own with the
 /// same members, which takes host memory, too.
 struct HostTransfer {
-  /// Before peers may read or write `buffer`: earlier work on it is done.
+  /// Completes earlier work on `buffer` before peers may read or write it.
   void publish(const void*) const {}
   void copy(void* to, const void* from, std::size_t bytes) const { copy_bytes(to, from, bytes); }
   /// Makes element i of to(0) .. to(targets - 1) the reduction of element i of from(0) ..

@@ -131,7 +131,7 @@ class DenseOptimizer {
   /// Sets the rate of later steps, of a graph's replays too.
   void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
 
-  /// A step that is captured takes this learning rate in every replay.
+  /// Makes a step. One that is captured takes this learning rate in every replay.
   void step(DenseParameters<Backend>& parameters, float learning_rate) {
     set_learning_rate(learning_rate);
     step(parameters);
@@ -154,7 +154,7 @@ class DenseOptimizer {
   }
 
  private:
-  /// What was written to steps().
+  /// Tells what was written to steps().
   void tell_steps() {
     if (step_ != told_) counter_.set(step_);
     told_ = step_;

@@ -48,7 +48,7 @@ struct SafetensorsHeader {
 /// one object of texts.
 class SafetensorsHeaderParser {
  public:
-  /// `text` begins `base` bytes into the file.
+  /// Reads `text`, which begins `base` bytes into the file.
   SafetensorsHeaderParser(std::string_view text, std::string_view file, std::uint64_t base)
       : json_(text, file, base) {}
 

@@ -79,6 +79,7 @@ struct LawRow {
 
 }  // namespace detail
 
+/// Checks these laws, and returns one line for each fault:
 /// - Finite gradients give finite weights and states, also in the first step and with a gradient of
 ///   zero.
 /// - The same steps give the same bits; a row depends on its own gradients alone; without

@@ -50,7 +50,7 @@ struct MeasuredPlan {
   detail::MeasuredSteps measured;
   detail::Prediction predicted;
 
-  /// Bytes that the rank that sends most sends in a step, as predicted.
+  /// Returns the bytes that the rank that sends most sends in a step, as predicted.
   double predicted_bytes() const {
     const std::size_t ranks = predicted.ranks.size();
     double most = 0;
@@ -65,7 +65,7 @@ struct MeasuredPlan {
     }
     return most;
   }
-  /// Of the time in lookup and update, as it is measured.
+  /// Returns the imbalance of the time in lookup and update, as it is measured.
   double predicted_imbalance() const {
     double most = 0, sum = 0;
     for (const detail::StageTimes& rank : predicted.ranks) {

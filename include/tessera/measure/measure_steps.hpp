@@ -38,7 +38,7 @@ inline double median_of(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Processor time of this thread, which other work on the machine hardly changes.
+/// Returns the processor time of this thread, which other work on the machine hardly changes.
 inline double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

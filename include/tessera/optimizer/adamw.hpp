@@ -32,7 +32,7 @@ struct AdamConstants {
             static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta1), t))),
             static_cast<float>(1 / std::sqrt(1 - std::pow(static_cast<double>(beta2), t)))};
   }
-  /// m and v take a gradient in.
+  /// Lets m and v take a gradient in.
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE void move(V gradient, V* state) const {
@@ -40,7 +40,7 @@ struct AdamConstants {
     state[0] = multiply_add(beta1, state[0], one_minus_beta1 * gradient);
     state[1] = multiply_add(beta2, state[1], one_minus_beta2 * (gradient * gradient));
   }
-  /// sqrt(v/(1-beta2^t)) + epsilon.
+  /// Returns sqrt(v/(1-beta2^t)) + epsilon.
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE V spread(V v) const {

@@ -97,7 +97,7 @@ class AutoPlan {
                 "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 
-  /// What a table of a training group costs; `others`: of the group that takes all others.
+  /// Sets what a table of a training group costs; `others`: of the group that takes all others.
   template <class Group>
   static constexpr void set_cost([[maybe_unused]] TableSpec& table, [[maybe_unused]] bool others) {
     if constexpr (detail::TrainedPlanTables<Group>) {

@@ -131,34 +131,33 @@ class CostModel {
           ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
-  /// Of a model of which only some tables are here.
+  /// Sends lengths if `ragged`: of a model of which only some tables are here.
   constexpr void send_lengths(bool ragged) { ragged_ |= ragged; }
   constexpr const Cluster& cluster() const { return cluster_; }
   constexpr const Workload& workload() const { return workload_; }
-  /// Seconds of one collective, its data aside.
+  /// Returns the seconds of one collective, its data aside.
   constexpr double collective_seconds() const { return collective_; }
-  /// Seconds in which a rank checks the ids of its samples.
+  /// Returns the seconds in which a rank checks the ids of its samples.
   constexpr double check_seconds() const {
     double ids = 0;
     for (const Table& t : tables_) ids += t.given;
     return ids / ranks_ * cluster_.check_seconds;
   }
-  /// Seconds until a rank has sent so many bytes to each other rank.
+  /// Returns the seconds until a rank has sent so many bytes to each other rank.
   constexpr double seconds_to_each(double bytes) const { return bytes * peer_byte_; }
-  /// Bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
+  /// Returns the bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
-  /// Of an element and a row, the table's optimizer included.
+  /// Returns the bytes of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
-  /// Rows in the cache of a rectangle, if it is not said how many: a sixteenth of all, and four
-  /// batches' at least.
+  /// Returns the rows of a cache of no given size: a sixteenth of all, four batches' at least.
   constexpr std::int64_t cache_rows(int table, const Rectangle& r) const {
     const double least = 4 * distinct_in(tables_[table], r) + 1;
     return std::min(r.rows(), std::max(static_cast<std::int64_t>(least), (r.rows() + 15) / 16));
   }
 
-  /// `cached`: as Shard::cache_rows; 0: of a file `cache_rows`, else no cache.
+  /// Returns the cost. `cached`: as Shard::cache_rows; 0: of a file `cache_rows`, else no cache.
   constexpr ShardCost cost(int table, const Rectangle& r, bool replicated, Tier tier = Tier::device,
                            std::int64_t cached = 0) const {
     const Table& t = tables_[table];
@@ -183,7 +182,7 @@ class CostModel {
     return c;
   }
 
-  /// What a cache of `cached` rows is worth to a rectangle OnHost.
+  /// Returns what a cache of `cached` rows is worth to a rectangle OnHost.
   constexpr CacheGain cache_gain(int table, const Rectangle& r, bool replicated,
                                  std::int64_t cached) const {
     const Table& t = tables_[table];
@@ -225,7 +224,7 @@ class CostModel {
   static constexpr bool is_whole(const Table& t, const Rectangle& r) {
     return r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
   }
-  /// Of the ids and the distinct rows of a batch, those in a rectangle.
+  /// Returns, of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
     return is_whole(t, r)
                ? 1
@@ -239,7 +238,7 @@ class CostModel {
                                   : t.distinct * share_in(t, r);
   }
 
-  /// Rows of a batch that a cache lacks.
+  /// Returns the rows of a batch that a cache lacks.
   constexpr double missed_in(const Table& t, const Rectangle& r, std::int64_t cached) const {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
@@ -249,7 +248,7 @@ class CostModel {
                : here / t.rows *
                      missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
   }
-  /// Each is read, and as many go back; of files, into blocks that are read first.
+  /// Returns the seconds: each row is read, and as many go back, into blocks of files read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
     if (tier == Tier::host)
       return cluster_.missing_seconds + apply_seconds(t.memory, 1, width, tier);
@@ -280,7 +279,7 @@ class CostModel {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
   }
 
-  /// `blocks`: into how many the table's rows are cut.
+  /// Returns the cost of a shard. `blocks`: into how many the table's rows are cut.
   constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
                             double blocks, Tier tier) const {
     const bool whole = blocks <= 1;
@@ -321,7 +320,8 @@ class CostModel {
     return c;
   }
 
-  /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
+  /// Returns the cost of a replica: every rank looks its own samples up; merged gradients of
+  /// touched rows go to all ranks.
   constexpr ShardCost replica(const Table& t, int width, double share, Tier tier) const {
     const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
                  features = static_cast<double>(t.features.size());
@@ -361,7 +361,7 @@ struct Prediction {
   std::vector<double> vector_traffic{};
   double step_seconds = 0;
 
-  /// The fullest rank's memory, and the slowest rank's time, over the mean.
+  /// Returns the fullest rank's memory, and the slowest rank's time, over the mean.
   constexpr double memory_imbalance() const {
     double most = 0, sum = 0;
     for (const std::int64_t b : bytes) {
@@ -381,7 +381,7 @@ struct Prediction {
   constexpr std::int64_t most_bytes() const { return most_of(bytes); }
   constexpr std::int64_t most_host_bytes() const { return most_of(host_bytes); }
   constexpr std::int64_t most_file_bytes() const { return most_of(file_bytes); }
-  /// By rank, in a tier's memory.
+  /// Returns the bytes by rank, in a tier's memory.
   constexpr std::vector<std::int64_t>& bytes_in(Tier tier) {
     return tier == Tier::device ? bytes : tier == Tier::host ? host_bytes : file_bytes;
   }
@@ -416,7 +416,7 @@ constexpr double dense_seconds(const Cluster& cluster, const Workload& workload)
          (workload.dense_flops / cluster.flops + workload.dense_bytes / cluster.stream_bandwidth);
 }
 
-/// A ring in each node, and one over the nodes for each of their ranks.
+/// Returns the seconds of a ring in each node, and one over the nodes for each of their ranks.
 constexpr double all_reduce_seconds(const CostModel& model) {
   const Cluster& c = model.cluster();
   const Topology topology = c.topology();
@@ -427,7 +427,7 @@ constexpr double all_reduce_seconds(const CostModel& model) {
          2 * bytes / size * (nodes - 1) / nodes / c.network_bandwidth;
 }
 
-/// Stages and step from what is predicted for the ranks.
+/// Works out stages and step from what is predicted for the ranks.
 constexpr void finish(Prediction& p, const CostModel& model) {
   for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange,
                             &StageTimes::assemble, &StageTimes::exchange_gradients,

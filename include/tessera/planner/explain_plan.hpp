@@ -91,7 +91,8 @@ inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   return cut;
 }
 
-/// Whether a policy cuts the table into these rectangles, those of any rank wherever they are.
+/// Returns whether a policy cuts the table into these rectangles, those of any rank wherever they
+/// are.
 inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const Topology& topology,
                       const std::vector<Shard>& shards) {
   std::size_t found = 0;
@@ -124,9 +125,9 @@ inline std::string describe(const detail::TableCut& cut) {
                        : fmt::format("{}{}", to_string(cut.cut), where);
 }
 
-/// Why one table is cut so: what the step would be with its other cuts, if nothing else
 namespace detail {
 
+/// Why one table is cut so: what the step would be with its other cuts, if nothing else
 /// changes.
 struct CutReason {
   /// Another cut of the table, its parts on the ranks that carry least.
@@ -237,7 +238,8 @@ class OtherCuts {
   }
 
  private:
-  /// The user's policies are known by their rectangles, where those are no plain cut's.
+  /// Returns how a table is cut. The user's policies are known by their rectangles, where those are
+  /// no plain cut's.
   TableCut cut_of(const std::vector<Shard>& own, const TableSpec& spec) const {
     if (own.size() > 1)
       for (const PlannedPolicy& policy : policies_)
@@ -255,7 +257,7 @@ class OtherCuts {
     at->second += times;
   }
 
-  /// What a step costs once, whatever the rectangles: calls per width, and the collectives of
+  /// Adds what a step costs once, whatever the rectangles: calls per width, and the collectives of
   /// replicas' updates.
   static void add_calls(Prediction& p, const CostModel& model, std::size_t widths, bool replicas,
                         double times) {
@@ -270,7 +272,7 @@ class OtherCuts {
         std::count_if(widths_.begin(), widths_.end(), [](const auto& w) { return w.second > 0; }));
   }
 
-  /// What some rectangles of one table add to `to`, calls aside.
+  /// Adds some rectangles of one table to `to`, calls aside.
   void add(Prediction& to, const std::vector<Shard>& shards, double times) {
     layout_.shards = shards;
     Prediction p = predict(layout_, model_);
@@ -292,7 +294,8 @@ class OtherCuts {
     }
   }
 
-  /// The plan without a table's rectangles, and without calls. Takes them out of the counts, too.
+  /// Returns the plan without a table's rectangles, and without calls. Takes them out of the
+  /// counts, too.
   Prediction without(const std::vector<Shard>& own) {
     Prediction rest = plan_;
     add_calls(rest, model_, width_count(), replicas_ > 0, -1);
@@ -310,7 +313,8 @@ class OtherCuts {
     return p;
   }
 
-  /// Where the parts of a cut go: those ranks, or nodes, first that have room and carry least.
+  /// Returns where the parts of a cut go: those ranks, or nodes, first that have room and carry
+  /// least.
   std::vector<int> places(const CutOption& o, const Prediction& rest) const {
     if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return {};
     const std::vector<int> by_rank = least_loaded(1, o.bytes, rest),
@@ -328,7 +332,8 @@ class OtherCuts {
     return chosen;
   }
 
-  /// Ranks, or nodes of `size` ranks: first those that have room for `bytes` and carry least.
+  /// Returns ranks, or nodes of `size` ranks: first those that have room for `bytes` and carry
+  /// least.
   std::vector<int> least_loaded(int size, std::int64_t bytes, const Prediction& rest) const {
     std::vector<std::pair<std::pair<bool, double>, int>> order;
     for (int place = 0; place < layout_.ranks() / size; ++place) {

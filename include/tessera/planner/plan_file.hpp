@@ -23,9 +23,9 @@
 
 namespace tessera { inline namespace v0 {
 
-/// A layout as the text of a plan file: JSON that names each table with its rows and width, and
-/// lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the rows
-/// in the cache before it. `layout` has no fault. docs/cost_model.md gives an example.
+/// Returns a layout as the text of a plan file: JSON that names each table with its rows and width,
+/// and lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the
+/// rows in the cache before it. `layout` has no fault. docs/cost_model.md gives an example.
 inline std::string plan_file_text(const Layout& layout) {
   std::string text = fmt::format(
       "{{\n  \"tessera_plan\": 1,\n  \"ranks\": {},\n  \"ranks_per_node\": {},\n  \"tables\": [",

@@ -14,8 +14,8 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
-/// say nothing of their own.
+/// Returns the bytes of a rank with every table cut by rows, which needs least memory. `others`: of
+/// tables that say nothing of their own.
 constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& others,
                                      std::int64_t ranks) {
   std::int64_t bytes = 0;
@@ -37,7 +37,7 @@ constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& co
   return high;
 }
 
-/// Why nothing fits: the largest table, and the cheapest change that would help.
+/// Returns why nothing fits: the largest table, and the cheapest change that would help.
 constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
                                    const Workload& workload, const PlanConstraints& constraints) {
   const std::int64_t capacity =

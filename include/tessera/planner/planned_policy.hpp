@@ -45,7 +45,7 @@ namespace detail {
 /// rectangle that may be on any rank, each group of node members.
 class PlaceNumbers {
  public:
-  /// The number of the rectangle's place; -1: the policy names the rank.
+  /// Returns the number of the rectangle's place; -1: the policy names the rank.
   constexpr int next(const Place& place) {
     if (place.kind != Place::Kind::any && place.kind != Place::Kind::node_member) return -1;
     if (place.kind == Place::Kind::any) return count_++;

@@ -43,7 +43,7 @@ class Planner : PlanSteps {
         model_(model),
         constraints_(constraints) {}
 
-  /// The best plan found; `fits` is false where none fits.
+  /// Returns the best plan found; `fits` is false where none fits.
   constexpr PlanChoice search() {
     if (constraints_.memory_share <= 0) return search_within();
     const std::int64_t memory = room(Tier::device);
@@ -168,7 +168,7 @@ class Planner : PlanSteps {
     }
   }
 
-  /// Whether some table may be cut so, and otherwise too.
+  /// Returns whether some table may be cut so, and otherwise too.
   constexpr bool has_choice(Cut cut) const {
     for (std::size_t t = 0; t < options_.tables(); ++t) {
       bool so = false, otherwise = false;
@@ -236,9 +236,9 @@ class Planner : PlanSteps {
     return choice;
   }
 
-  /// Of the plans found and the plain strategies that are allowed, those that fit and are not
-  /// slower than the fastest such strategy; of these the best, memory balance included, or one with
-  /// fewer rectangles that is hardly worse.
+  /// Selects, of the plans found and the plain strategies that are allowed, those that fit and are
+  /// not slower than the fastest such strategy; of these the best, memory balance included, or one
+  /// with fewer rectangles that is hardly worse.
   constexpr PlanChoice select(const std::vector<Found>& found) {
     std::vector<PlanChoice> candidates;
     bool fits = false;

@@ -47,8 +47,8 @@ inline bool fits_cluster(const Prediction& p, const Cluster& cluster, std::int64
          fits(p.most_file_bytes(), cluster.file_memory_per_rank, 0);
 }
 
-/// A strategy's rectangles under constraints, beside a plan's for the tables that are pinned. None:
-/// the strategy cuts some other table in a way that is forbidden.
+/// Returns a strategy's rectangles under constraints, beside a plan's for the tables that are
+/// pinned. None: the strategy cuts some other table in a way that is forbidden.
 inline std::vector<Shard> plain_shards(Strategy strategy, const Layout& layout,
                                        const PlanConstraints& constraints) {
   const PlanChoice choice = strategy_choice(strategy, layout);

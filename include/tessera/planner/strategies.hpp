@@ -47,7 +47,7 @@ constexpr bool worth_cutting(const TableSpec& table, int columns, int rows) {
          table.rows * table.width >= least_elements * columns * rows;
 }
 
-/// How many rectangles a cut asks for; the answer of its policy.
+/// Returns how many rectangles a cut asks for; the answer of its policy.
 constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Topology& topology) {
   switch (cut.cut) {
     case Cut::column_wise:
@@ -63,7 +63,7 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
   }
 }
 
-/// Rectangle `i` of a cut, and its place; the answer of its policy.
+/// Returns rectangle `i` of a cut, and its place; the answer of its policy.
 constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table,
                                      const Topology& topology, int i) {
   if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
@@ -152,7 +152,7 @@ constexpr Cut cut_of(Strategy strategy) {
                                             : Cut::table_wise;
 }
 
-/// Merlin's order: by size, then by index, both falling.
+/// Returns Merlin's order: by size, then by index, both falling.
 constexpr std::vector<int> largest_first(const Layout& layout) {
   std::vector<std::pair<std::int64_t, int>> sizes;
   for (std::size_t t = 0; t < layout.tables.size(); ++t)

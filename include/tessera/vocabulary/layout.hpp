@@ -190,9 +190,9 @@ struct VocabularyLayout {
     return options.tables[static_cast<std::size_t>(block.table)];
   }
 
-  /// Of records that any ranks exported, in any order, joined or not, those that this rank decides
-  /// about, keys ascending. Throws InvalidArgument for records of another table or with other
-  /// options, and for what no vocabulary holds.
+  /// Returns, of records that any ranks exported, in any order, joined or not, those that this rank
+  /// decides about, keys ascending. Throws InvalidArgument for records of another table or with
+  /// other options, and for what no vocabulary holds.
   VocabularyRecords own_records(int t, std::span<const VocabularyRecords> parts) const {
     const Table& table = tables.at(static_cast<std::size_t>(t));
     const std::size_t blocks = table.local.size();

@@ -118,7 +118,7 @@ class VocabularyStore {
     backend_.fill_zero(entries_.first.data(), entries_.first.span().size_bytes());
   }
 
-  /// In which some key was last seen, or 0. Waits.
+  /// Returns the step in which some key was last seen, or 0. Waits.
   std::int64_t last_step() const {
     std::int64_t last = 0;
     for (const std::uint32_t step : download(backend_, entries_.steps, size_))

@@ -57,7 +57,7 @@ class Vocabulary<Comm, Cuda> {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// As Vocabulary::learn. The rows that changed hands are in host memory.
+  /// Learns as Vocabulary::learn does. The rows that changed hands are in host memory.
   template <IdType Id>
   std::span<const detail::ReusedRow> learn(const KeyedJagged<std::int64_t>& keys,
                                            std::span<Id> rows) {
@@ -91,7 +91,8 @@ class Vocabulary<Comm, Cuda> {
   std::int64_t admitted(int table) const { return store_.admitted(table); }
   std::int64_t candidates(int table) const { return store_.candidates(table); }
 
-  /// As Vocabulary's, whose records are the same: they move between the two. The host waits.
+  /// Exports records as Vocabulary's, whose records are the same: they move between the two. The
+  /// host waits.
   tessera::detail::VocabularyRecords export_records(int table) const {
     return store_.export_records(table);
   }
