@@ -44,7 +44,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 }}}
 ]])
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
-  set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/stage/stages.hpp>\n")
+  set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/step/stages.hpp>\n")
   foreach(template IN ITEMS "extern template" "template")
     foreach(name IN LISTS TESSERA_COMPILED_COMMUNICATORS)
       string(TOLOWER "${name}" file)

@@ -6,7 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
-#include <tessera/stage/step_report.hpp>
+#include <tessera/step/step_report.hpp>
 #include <tessera/tables/cache_counters.hpp>
 
 #include <array>

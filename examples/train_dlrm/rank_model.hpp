@@ -9,7 +9,7 @@
 #include "spans.hpp"
 
 #include <tessera/sharding/fixed_sums.hpp>
-#include <tessera/stage/virtual_ranks.hpp>
+#include <tessera/update/virtual_ranks.hpp>
 #include <tessera_data/click_batch.hpp>
 
 #include <cstdint>

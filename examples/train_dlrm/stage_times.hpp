@@ -7,7 +7,7 @@
 #include "spans.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/stage/step_report.hpp>
+#include <tessera/step/step_report.hpp>
 
 #include <unistd.h>
 

@@ -16,7 +16,7 @@
 #include <tessera/host/backend.hpp>
 #include <tessera/host/gradients.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
-#include <tessera/stage/virtual_ranks.hpp>
+#include <tessera/update/virtual_ranks.hpp>
 #include <tessera_data/histories.hpp>
 
 #include <algorithm>

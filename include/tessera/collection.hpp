@@ -17,8 +17,8 @@
 #include <tessera/host/kernels.hpp>
 #include <tessera/settings/options.hpp>
 #include <tessera/settings/policies.hpp>
-#include <tessera/stage/step_report.hpp>
-#include <tessera/stage/virtual_ranks.hpp>
+#include <tessera/step/step_report.hpp>
 #include <tessera/tables/initializers.hpp>
 #include <tessera/tables/matrix.hpp>
 #include <tessera/tables/training_groups.hpp>
+#include <tessera/update/virtual_ranks.hpp>

@@ -7,10 +7,10 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/parallel.hpp>
+#include <tessera/ids/admitted_batch.hpp>
+#include <tessera/ids/id_report.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
-#include <tessera/stage/admitted_batch.hpp>
-#include <tessera/stage/id_report.hpp>
 #include <tessera_serving/fresh_tables.hpp>
 #include <tessera_serving/frozen_tables.hpp>
 #include <tessera_serving/pool_rows.hpp>

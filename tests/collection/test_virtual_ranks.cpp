@@ -5,7 +5,7 @@
 #include <tessera/tessera.hpp>
 
 #include <tessera/sharding/fixed_sums.hpp>
-#include <tessera/stage/virtual_ranks.hpp>
+#include <tessera/update/virtual_ranks.hpp>
 
 #include <doctest/doctest.h>
 

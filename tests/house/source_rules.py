@@ -40,10 +40,14 @@ ALLOWED = {
     "tables": VOCABULARY | {"io", "op", "sharding"},
     # what a user sets of a collection: policies, options, the order of its arguments; checked
     "settings": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables"},
-    "stage": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "settings"},
-    "collection": VOCABULARY | {"op", "sharding", "tables", "settings", "stage"},
+    # a step's rooms, in the order of its data: ids in, vectors out, gradients in
+    "ids": VOCABULARY | {"op", "sharding", "optimizer", "comm", "tables"},
+    "vectors": VOCABULARY | {"op", "codec", "comm", "tables", "ids"},
+    "update": VOCABULARY | {"op", "sharding", "optimizer", "comm", "tables", "settings", "ids"},
+    "step": VOCABULARY | {"op", "sharding", "comm", "tables", "settings", "ids", "vectors", "update"},
+    "collection": VOCABULARY | {"op", "sharding", "tables", "settings", "ids", "update", "step"},
     # plans on thread ranks of the host, beside their predictions
-    "measure": VOCABULARY | {"host", "optimizer", "comm", "sharding", "planner", "tables", "settings", "stage", "collection"},
+    "measure": VOCABULARY | {"host", "optimizer", "comm", "sharding", "planner", "tables", "settings", "step", "collection"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
@@ -51,7 +55,7 @@ ALLOWED = {
     # companions: readers of datasets, synthetic data, metrics
     "tessera_data": VOCABULARY | {"io"},
     # frozen tables and models, of the host: a program that serves trains nothing
-    "tessera_serving": VOCABULARY | {"tessera_data", "io", "checkpoint", "op", "host", "dense", "interaction", "sequence", "sharding", "tables", "stage"},
+    "tessera_serving": VOCABULARY | {"tessera_data", "io", "checkpoint", "op", "host", "dense", "interaction", "sequence", "sharding", "tables", "ids"},
 }
 COMPANIONS = {"tessera_data", "tessera_serving"}
 # What the .cuh files of a folder may include besides.

@@ -3,15 +3,15 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/agreement.hpp>
 #include <tessera/settings/arguments.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
-#include <tessera/stage/agreement.hpp>
-#include <tessera/stage/stages.hpp>
-#include <tessera/stage/trained_tables.hpp>
+#include <tessera/step/stages.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/kernels_of.hpp>
 #include <tessera/tables/matrix.hpp>
+#include <tessera/update/trained_tables.hpp>
 
 #include <atomic>
 #include <cstddef>

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <tessera/comm/counting_communicator.hpp>
-#include <tessera/stage/apply_accumulated.hpp>
-#include <tessera/stage/step_report.hpp>
+#include <tessera/step/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/update/apply_accumulated.hpp>
 
 #include <array>
 #include <cstddef>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/sequence_view.hpp>
 #include <tessera/op/distinct_ids.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/op/lookup.hpp>
@@ -10,7 +11,6 @@
 #include <tessera/op/sequence_rows.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/sharding/policies.hpp>
-#include <tessera/stage/sequence_view.hpp>
 #include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>

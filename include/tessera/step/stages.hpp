@@ -4,24 +4,21 @@
 
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/equal_batches.hpp>
+#include <tessera/ids/model_parallel_ids.hpp>
+#include <tessera/ids/routed_ids.hpp>
 #include <tessera/settings/options.hpp>
-#include <tessera/stage/apply_accumulated.hpp>
-#include <tessera/stage/apply_step.hpp>
-#include <tessera/stage/equal_batches.hpp>
-#include <tessera/stage/gradient_guard.hpp>
-#include <tessera/stage/local_distinct_rows.hpp>
-#include <tessera/stage/look_up.hpp>
-#include <tessera/stage/model_parallel.hpp>
-#include <tessera/stage/route.hpp>
-#include <tessera/stage/served_groups.hpp>
-#include <tessera/stage/step.hpp>
-#include <tessera/stage/step_reporter.hpp>
-#include <tessera/stage/training_steps.hpp>
-#include <tessera/stage/updater.hpp>
-#include <tessera/stage/vector_exchange.hpp>
-#include <tessera/stage/weight_gradients.hpp>
+#include <tessera/step/served_groups.hpp>
+#include <tessera/step/step.hpp>
+#include <tessera/step/step_reporter.hpp>
+#include <tessera/step/weight_gradients.hpp>
 #include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/rank_tables.hpp>
+#include <tessera/update/apply_accumulated.hpp>
+#include <tessera/update/gradient_guard.hpp>
+#include <tessera/update/training_steps.hpp>
+#include <tessera/update/updater.hpp>
+#include <tessera/vectors/vector_exchange.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -144,6 +141,10 @@ struct StageCalls {
 
  private:
   static void begin(const S& s, State& step, const Backend& backend);
+  static void sort_ahead(const S& s, State& step, const Backend& backend);
+  template <Element G>
+  static void apply(S& s, State& step, MatrixView<const G> gradient,
+                    MergeRows<Id, G, Backend> merge, UpdateArena<Id, G, Backend> update);
 };
 
 template <class P, Shared Shares, class B, class C>
@@ -196,7 +197,7 @@ void StageCalls<S, Id>::route(const S& s, State& step, const KeyedJagged<Id>& id
   step.batch.admit(
       backend, s.layout, s.all_features, ids,
       {s.options.bad_ids, s.report, s.routing.sizes_needed(fix, s.options.deduplicate)}, rates);
-  if (s.options.equal_batches) s.equal.fix_sizes(ranks, s.layout, s.routing, ids, step, fix);
+  if (s.options.equal_batches) s.equal.fix_sizes(ranks, s.layout, s.routing, ids, step.batch, fix);
   if (s.options.deduplicate || s.routing.keeps_rows() || !step.vectors.empty())
     step.distinct.find(backend, s.layout, s.routing, step.batch,
                        {.duplicates = s.options.deduplicate,
@@ -204,7 +205,7 @@ void StageCalls<S, Id>::route(const S& s, State& step, const KeyedJagged<Id>& id
                         .blocks = s.blocks(),
                         .fixed = step.batch.fixed_sizes(),
                         .vectors = std::exchange(step.vectors, {})});
-  IdExchange<Id, Backend, typename S::Ranks>(backend, ranks, s.routing).data_parallel(step);
+  step.routed.exchange(backend, ranks, s.routing, step);
   step.resident.hold(backend, s.tables, step.routed.received());
   step.progress.passed(StepStage::routed);
 }
@@ -222,11 +223,10 @@ void StageCalls<S, Id>::route_model_parallel(const S& s, State& step, const Keye
                           {s.options.bad_ids, s.report, s.routing.sizes_needed(false, false)},
                           s.steps.rates());
   if (keeps_rows && (s.routing.keeps_rows() || !step.vectors.empty()))
-    LocalDistinctRows<Id, Backend, typename S::Ranks>(s.backend, ranks, s.layout, s.routing)
-        .find(step, s.options.bad_ids, s.blocks());
+    step.distinct_of_others.find(s.backend, ranks, s.layout, s.routing, step, s.options.bad_ids,
+                                 s.blocks());
   require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
-  LocalIdExchange<Id, Backend, typename S::Ranks>(s.backend, ranks, s.layout, s.routing)
-      .run_stage(step);
+  step.routed.cut(s.backend, ranks, s.layout, s.routing, step);
   step.resident.hold(s.backend, s.tables, step.routed.received());
   step.progress.passed(StepStage::routed);
 }
@@ -239,10 +239,44 @@ void StageCalls<S, Id>::lookup(const S& s, State& step, Output output, const Bac
   check_shape("lookup: output", output, step.batch.samples(), s.columns());
   const auto timing = s.reporter.time(step, ReportedStage::lookup, backend);
   s.vectors.size(backend, step);
-  if (s.options.sort_ahead) sort_ahead(step, backend, s.tables, s.updater);
+  if (s.options.sort_ahead) sort_ahead(s, step, backend);
   s.tables.refresh();
-  look_up(step, output, backend, s.tables, timing, kernel, narrow);
+  if constexpr (!std::is_same_v<Out, float>) {
+    const WireOrder& order = step.in_flight.order();
+    const bool complete = order.requested().pieces().empty() &&
+                          s.routing.summed_columns().empty() && !step.distinct.pools();
+    step.narrow.set(complete, order.served().pieces().empty() && !step.distinct.any_active());
+  }
+  // What travels goes to its place on the wire, what this rank's own samples need to the output.
+  const auto run = [&](std::size_t arena, auto to, auto look_up) {
+    const auto& groups = step.groups.lookups(step, arena, to);
+    if (groups.empty()) return;
+    timing.read_rows(groups);
+    look_up(backend, s.tables, arena, groups);
+  };
+  const MatrixView<float> floats = step.narrow.floats(backend, output);
+  for (std::size_t a = 0; a < s.tables.arenas().size(); ++a) {
+    run(a, floats, kernel);
+    if constexpr (!std::is_same_v<Out, float>) run(a, output, narrow);
+  }
   step.progress.passed(StepStage::looked_up);
+}
+
+/// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas
+/// that are updated by what this rank has been sent, without asking others. A batch that the update
+/// may refuse is left to it: a lookup alone may be as large.
+template <class S, IdType Id>
+void StageCalls<S, Id>::sort_ahead(const S& s, State& step, const Backend& backend) {
+  if constexpr (HasStreams<Backend>) {
+    const std::size_t arenas = s.tables.arenas().size();
+    if (step.groups.may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
+    for (std::size_t a = 0; a < arenas; ++a) {
+      const ArenaPlan& arena = s.routing.arenas()[a];
+      if (!arena.trains || s.updater.shared(a) || s.tables.cache(a) != nullptr) continue;
+      if (const auto* const groups = step.groups.to_sort(step, a))
+        step.sorted.sort(a, arena.rows, *groups);
+    }
+  }
 }
 
 template <class S, IdType Id>
@@ -300,7 +334,7 @@ bool StageCalls<S, Id>::split(S& s, State& step, Gradient gradient, SequenceGrad
   const auto timing = s.reporter.time(step, ReportedStage::split, s.backend);
   const MatrixView<const float> floats = step.narrow.begin(s.backend, gradient);
   if (step.distinct.merge(s.backend, floats, sequences, kernels))
-    step.routed.set_direct(s.routing, [&](int feature) { return step.bags_to_route(feature); });
+    step.routed.set_direct(s.routing, step);
   s.vectors.split(s.backend, step, floats);
   step.progress.passed(StepStage::split);
   return true;
@@ -353,12 +387,45 @@ void StageCalls<S, Id>::update(S& s, State& step, Gradient gradient,
   step.progress.passed(StepStage::empty);
   step.narrow.visit(s.backend, gradient, [&]<Element G>(MatrixView<const G> given) {
     if constexpr (std::is_same_v<G, float>)
-      apply_step(step, given, s.tables, s.updater, s.steps, merge, kernel);
+      apply(s, step, given, merge, kernel);
     else
-      apply_step(step, given, s.tables, s.updater, s.steps, narrow_merge, narrow);
+      apply(s, step, given, narrow_merge, narrow);
   });
   s.reporter.batch_done(step);
   s.reporter.step_done(s.steps.called(), s.updater.split_rows(), Clipped{});
+}
+
+/// Takes one optimizer step with the gradients that have come to the owners. All that may fail for
+/// another rank's sake, or for a batch that is too large, comes first: where it throws, no table of
+/// this rank has changed. Collective.
+template <class S, IdType Id>
+template <Element G>
+void StageCalls<S, Id>::apply(S& s, State& step, MatrixView<const G> gradient,
+                              MergeRows<Id, G, Backend> merge, UpdateArena<Id, G, Backend> update) {
+  step.sorted.join(s.backend);
+  s.tables.refresh();
+  const std::size_t arenas = s.tables.arenas().size();
+  if (step.groups.may_be_too_large(step, arenas))
+    for (std::size_t a = 0; a < arenas; ++a)
+      op::require_countable<Backend, Id, G>(step.groups.gradients(step, a, gradient));
+  const bool fixed = step.batch.fixed_sizes();
+  for (std::size_t a = 0; a < arenas; ++a)
+    if (s.updater.shared(a))
+      s.updater.merge_own(a, step.groups.gradients(step, a, gradient), fixed, merge);
+  s.updater.gather(fixed, s.steps.rates());
+  const AnyUpdateStep& now = s.steps.next();
+  s.updater.exchange(step.batch.most_entries(), now);
+  s.steps.advance(s.tables.seed());
+  const std::vector<op::GradientGroup<Id, G>> none;
+  s.updater.update([&](std::size_t a, const Backend& backend) {
+    const auto groups = [&](IdsAre ids) -> const auto& {
+      return s.updater.shared(a) ? none : step.groups.gradients(step, a, gradient, ids);
+    };
+    if (s.updater.tells()) s.updater.tell(a, groups(IdsAre::rows));
+    step.resident.mark_changed(a);
+    s.updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a), backend, update);
+  });
+  step.resident.release(false);
 }
 
 template <class S, IdType Id>

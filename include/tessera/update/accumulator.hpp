@@ -3,13 +3,13 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
 #include <tessera/op/gradients.hpp>
 #include <tessera/op/update.hpp>
-#include <tessera/stage/mean_square_exchange.hpp>
-#include <tessera/stage/merged_lists.hpp>
-#include <tessera/stage/served_groups.hpp>
-#include <tessera/stage/updater.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/update/mean_square_exchange.hpp>
+#include <tessera/update/merged_lists.hpp>
+#include <tessera/update/updater.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -52,20 +52,19 @@ class Accumulator {
 
   /// A step whose gradients have come to the owners: those of one loss. It has no more use for its
   /// rows, and is `accumulated`.
-  template <IdType Id>
-  void add(Step<Id, Backend>& step, MatrixView<const float> gradient,
-           MergeRows<Id, float, Backend> kernel) {
+  template <class State, IdType Id>
+  void add(State& step, MatrixView<const float> gradient, MergeRows<Id, float, Backend> kernel) {
     step.progress.accumulated(applies_);
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check, kernel);
+        if (trains(a)) add<Id>(a, step.groups.gradients(step, a, gradient), check, kernel);
     step.resident.release(false);
     ++batches_;
   }
 
   /// A step whose gradients were refused.
-  template <IdType Id>
-  void skip(Step<Id, Backend>& step) {
+  template <class State>
+  void skip(State& step) {
     skipped_ = true;
     step.progress.accumulated_no_more();
   }

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/optional_collectives.hpp>
+#include <tessera/ids/wire_order.hpp>
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
-#include <tessera/stage/merged_lists.hpp>
-#include <tessera/stage/optional_collectives.hpp>
-#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/update/merged_lists.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -5,34 +5,32 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/admitted_batch.hpp>
+#include <tessera/ids/distinct_rows.hpp>
+#include <tessera/ids/resident_rows.hpp>
+#include <tessera/ids/routed_ids.hpp>
+#include <tessera/ids/rows_of_others.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/sharding/fixed_string.hpp>
-#include <tessera/stage/admitted_batch.hpp>
-#include <tessera/stage/distinct_rows.hpp>
-#include <tessera/stage/narrow_values.hpp>
-#include <tessera/stage/resident_rows.hpp>
-#include <tessera/stage/route.hpp>
-#include <tessera/stage/sorted_ahead.hpp>
-#include <tessera/stage/step_report.hpp>
-#include <tessera/stage/vector_exchange.hpp>
+#include <tessera/step/served_groups.hpp>
+#include <tessera/step/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/update/sorted_ahead.hpp>
+#include <tessera/vectors/narrow_values.hpp>
+#include <tessera/vectors/vector_exchange.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 namespace tessera { inline namespace v0 {
 
 namespace detail {
-
-template <IdType Id, class Backend, class Communicator>
-class LocalDistinctRows;
 
 /// The last stage that a step has passed. `rejected`: `split` found gradients that
 /// NonFinite::reject refuses; `split` may be called again, and the stages behind it do
@@ -143,44 +141,6 @@ class StepProgress {
   std::optional<std::uint64_t> accumulated_before_;
 };
 
-/// Model parallel: rows of the samples of the other ranks, and what ranks without a feature's ids
-/// are told of them. Written by LocalDistinctRows.
-template <IdType Id, class Backend>
-class RowsOfOthers {
- public:
-  const DistinctRows<Id, Backend>& operator[](std::size_t rank) const { return rows_[rank]; }
-
- private:
-  template <IdType, class, class>
-  friend class LocalDistinctRows;
-
-  std::vector<DistinctRows<Id, Backend>> rows_;  // by rank
-  Buffer<std::int32_t, Backend> index_out_, index_in_;
-  Buffer<std::int64_t, Backend> offsets_out_, offsets_in_;
-};
-
-/// What this rank serves of one arena. Written by lookups_of and gradients_of.
-template <IdType Id>
-class ServedGroups {
- public:
-  template <Element T = float>
-  std::vector<op::LookupGroup<Id, T>>& lookups() {
-    return std::get<std::vector<op::LookupGroup<Id, T>>>(lookups_);
-  }
-  template <Element T = float>
-  std::vector<op::GradientGroup<Id, T>>& gradients() {
-    return std::get<std::vector<op::GradientGroup<Id, T>>>(gradients_);
-  }
-
- private:
-  std::tuple<std::vector<op::LookupGroup<Id>>, std::vector<op::LookupGroup<Id, Half>>,
-             std::vector<op::LookupGroup<Id, BFloat16>>>
-      lookups_;
-  std::tuple<std::vector<op::GradientGroup<Id>>, std::vector<op::GradientGroup<Id, Half>>,
-             std::vector<op::GradientGroup<Id, BFloat16>>>
-      gradients_;
-};
-
 }  // namespace detail
 
 /// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step;
@@ -232,6 +192,18 @@ struct Step {
     if (!distinct.active(feature)) return gradient.column_range(part.column, part.width);
     return distinct.gradients(feature).column_range(part.column - distinct.column(feature),
                                                     part.width);
+  }
+  /// The gradients of a piece that this rank serves, after VectorExchange::split: as the owner got
+  /// them, or where the caller has them.
+  MatrixView<const float> gradient_at_owner(const detail::Piece& piece,
+                                            MatrixView<const float> gradient) const {
+    return piece.travels ? in_flight.at_owner(piece) : gradient_of(piece, gradient);
+  }
+  /// Those of 16 bits are read where the caller has them.
+  template <Element G>
+  static MatrixView<const G> gradient_at_owner(const detail::Piece& piece,
+                                               MatrixView<const G> gradient) {
+    return gradient.column_range(piece.columns().column, piece.columns().width);
   }
   /// The bags of a piece that this rank serves.
   op::Bags<Id> bags_of(const detail::Piece& piece) const {

@@ -4,11 +4,11 @@
 
 #include <tessera/codec/codec_choice.hpp>
 #include <tessera/codec/codecs.hpp>
+#include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/wire_order.hpp>
 #include <tessera/op/codec.hpp>
 #include <tessera/op/exchange.hpp>
-#include <tessera/stage/optional_collectives.hpp>
-#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
@@ -17,12 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
-
-template <IdType Id, class Backend>
-struct Step;
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange;
@@ -54,7 +49,7 @@ class VectorsInFlight {
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
 /// way back, in a codec's form. Encoding and decoding are one pass together with the packing.
-/// `Forward` and `Backward` are CodecChoices.
+/// `Forward` and `Backward` are CodecChoices, `State`: a Step.
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
@@ -63,14 +58,14 @@ class VectorExchange {
       : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
   /// Where vectors are on their way, and room for those that this rank looks up and gets.
-  template <IdType Id>
-  void size(const Backend& backend, Step<Id, Backend>& step) const {
+  template <class State>
+  void size(const Backend& backend, State& step) const {
     forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
-  template <IdType Id>
-  void to_requesters(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
+  template <class State>
+  void to_requesters(const Backend& backend, Comm& communicator, State& step) const {
     if (!routing_.exchanges()) return;
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (!in_place<C>) {
@@ -91,8 +86,8 @@ class VectorExchange {
   }
 
   /// What came is put into its columns of `output`, or added where a table is cut by rows.
-  template <IdType Id>
-  void assemble(const Backend& backend, Step<Id, Backend>& step, MatrixView<float> output) const {
+  template <class State>
+  void assemble(const Backend& backend, State& step, MatrixView<float> output) const {
     for (const auto& [column, width] : routing_.summed_columns())
       op::run<op::ZeroRows>(
           backend, {output.column_range(column, width).data, output.stride, output.rows, width});
@@ -110,9 +105,8 @@ class VectorExchange {
   }
 
   /// Cuts the gradient into what each owner needs.
-  template <IdType Id>
-  void split(const Backend& backend, Step<Id, Backend>& step,
-             MatrixView<const float> gradient) const {
+  template <class State>
+  void split(const Backend& backend, State& step, MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       order<C>(backend, step, Way::gradients);
       std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
@@ -128,8 +122,8 @@ class VectorExchange {
   }
 
   /// Gradients go to the owners, as floats in step.in_flight.owner_.
-  template <IdType Id>
-  void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
+  template <class State>
+  void to_owners(const Backend& backend, Comm& communicator, State& step) const {
     if (!routing_.exchanges()) return;
     backward_.visit([&]<class C>(std::type_identity<C>) {
       all_to_all<std::byte>(communicator, step.in_flight.requester_wire_.span(),
@@ -153,21 +147,21 @@ class VectorExchange {
   /// came.
   template <class C>
   static constexpr bool in_place = std::is_same_v<C, Fp32>;
-  template <class C, IdType Id>
-  static std::span<std::byte> owner_wire(Step<Id, Backend>& step) {
+  template <class C, class State>
+  static std::span<std::byte> owner_wire(State& step) {
     return in_place<C> ? std::as_writable_bytes(step.in_flight.owner_.span())
                        : step.in_flight.owner_wire_.span();
   }
 
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
-  template <IdType Id>
-  static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
+  template <class State>
+  static bool adds(const State& step, const Slot& slot) {
     return !slot.whole && (!step.distinct.active(slot.feature) || step.batch.fixed_sizes());
   }
 
-  template <Codec C, IdType Id>
-  void order(const Backend& backend, Step<Id, Backend>& step, Way way) const {
+  template <Codec C, class State>
+  void order(const Backend& backend, State& step, Way way) const {
     step.in_flight.order_.set(routing_, blocks_, way, step.routed.received(), step.routed.sent(),
                               [](int width) { return C::bytes(width); });
     step.in_flight.owner_.resize(backend, step.in_flight.order_.served().all_floats());
@@ -182,6 +176,4 @@ class VectorExchange {
   const BlockAlignment blocks_;
 };
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

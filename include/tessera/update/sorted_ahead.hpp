@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/op/update.hpp>
-#include <tessera/stage/arena_streams.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/update/arena_streams.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/row_observer.hpp>
-#include <tessera/stage/agreement.hpp>
-#include <tessera/stage/arena_streams.hpp>
-#include <tessera/stage/mean_square_exchange.hpp>
-#include <tessera/stage/merged_lists.hpp>
-#include <tessera/stage/optional_collectives.hpp>
-#include <tessera/stage/resident_rows.hpp>
+#include <tessera/ids/agreement.hpp>
+#include <tessera/ids/resident_rows.hpp>
 #include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/marked_rows.hpp>
 #include <tessera/tables/rank_tables.hpp>
+#include <tessera/update/arena_streams.hpp>
+#include <tessera/update/mean_square_exchange.hpp>
+#include <tessera/update/merged_lists.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,8 +4,8 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/clip.hpp>
-#include <tessera/stage/accumulator.hpp>
-#include <tessera/stage/training_steps.hpp>
+#include <tessera/update/accumulator.hpp>
+#include <tessera/update/training_steps.hpp>
 
 #include <cmath>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/stage/host_admission.hpp>
+#include <tessera/ids/host_admission.hpp>
 
 #include <algorithm>
 #include <cstddef>

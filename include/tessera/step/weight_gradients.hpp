@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/wire_order.hpp>
 #include <tessera/op/weight_gradients.hpp>
-#include <tessera/stage/optional_collectives.hpp>
-#include <tessera/stage/served_groups.hpp>
-#include <tessera/stage/step.hpp>
-#include <tessera/stage/wire_order.hpp>
+#include <tessera/step/step.hpp>
 #include <tessera/tables/arena_kernels.hpp>
 #include <tessera/tables/rank_tables.hpp>
 
@@ -132,7 +131,7 @@ class WeightGradientStage {
       for (const Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         if (bags.weights == nullptr || bags.entry_bound == 0) continue;
-        const MatrixView<const G> of_vectors = gradient_at_owner(step, piece, gradient);
+        const MatrixView<const G> of_vectors = step.gradient_at_owner(piece, gradient);
         groups.push_back({{step.resident.placed(bags, piece.index, piece.part), of_vectors.data,
                            of_vectors.stride},
                           output_of(*piece.slot, bags, piece.part, piece.index),

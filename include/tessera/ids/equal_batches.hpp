@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/core/jagged.hpp>
-#include <tessera/stage/agreement.hpp>
-#include <tessera/stage/step.hpp>
+#include <tessera/ids/admitted_batch.hpp>
+#include <tessera/ids/agreement.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// pooling whose gradients are summed in several blocks of a rank's samples.
 class EqualBatches {
  public:
-  /// Makes the step one of fixed sizes, where that is possible; its batch is admitted. Compares
+  /// Makes an admitted batch one of fixed sizes, where that is possible. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
   /// InvalidArgument on every rank where they differ. Collective; a rank of new sizes while
   /// others do not waits for them in vain. `fixable`: whether steps of the collection can be such.
   template <IdType Id, class Backend, class Comm>
   void fix_sizes(Comm& communicator, const Layout& layout, const RankLayout& routing,
-                 const KeyedJagged<Id>& batch, Step<Id, Backend>& step, bool fixable) {
+                 const KeyedJagged<Id>& batch, AdmittedBatch<Id, Backend>& admitted, bool fixable) {
     if (communicator.size() > 1) agree(communicator, batch);
     if (Backend::host_readable || !fixable || (!batch.one_hot() && batch.bounds.empty())) return;
-    step.batch.fix_sizes(layout, routing.ranks());
+    admitted.fix_sizes(layout, routing.ranks());
   }
 
  private:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/stage/optional_collectives.hpp>
+#include <tessera/comm/optional_collectives.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <cstddef>

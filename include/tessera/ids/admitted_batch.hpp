@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/ids/device_admission.hpp>
+#include <tessera/ids/host_admission.hpp>
 #include <tessera/sharding/policies.hpp>
-#include <tessera/stage/device_admission.hpp>
-#include <tessera/stage/host_admission.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <algorithm>

@@ -5,8 +5,8 @@
 #include <tessera/settings/options.hpp>
 #include <tessera/settings/policies.hpp>
 #include <tessera/sharding/plan.hpp>
-#include <tessera/stage/training_steps.hpp>
 #include <tessera/tables/table_store.hpp>
+#include <tessera/update/training_steps.hpp>
 
 #include <cstdint>
 #include <string_view>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/ids/id_report.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
-#include <tessera/stage/id_report.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/stage/optional_collectives.hpp>
-#include <tessera/stage/sequence_view.hpp>
+#include <tessera/ids/sequence_view.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/rank_tables.hpp>
 #include <tessera/tables/training_groups.hpp>
