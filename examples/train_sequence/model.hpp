@@ -349,7 +349,7 @@ class Model {
   tessera::DenseParameters<> parameters_;
   tessera::DenseOptimizer<tessera::Adam> adam_;
   std::unique_ptr<Items> table_;
-  std::optional<tessera::VirtualRanks<tessera::Host>> virtual_;
+  std::optional<tessera::detail::VirtualRanks<tessera::Host>> virtual_;
   std::vector<Asked> asked_;
   Rows rows_;  ///< of the part
   std::vector<std::int64_t> event_of_, target_rows_;

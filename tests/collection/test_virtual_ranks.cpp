@@ -92,7 +92,7 @@ Model train(const Layout& layout) {
   run_ranks(ranks, [&](ThreadCommunicator& c) {
     LayoutCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator> e{
         c, Host{}, layout, {.learning_rate = 0.125f, .seed = 7}};
-    const VirtualRanks<Host> parts(Host{}, kParts, c.rank(), ranks);
+    const detail::VirtualRanks<Host> parts(Host{}, kParts, c.rank(), ranks);
     const std::int64_t begin = parts.first(kSamples),
                        end = begin + parts.begin(kSamples, parts.count());
     for (int step = 0; step < steps; ++step) {
@@ -198,7 +198,7 @@ TEST_CASE("virtual ranks: one tree of sums on any number of ranks") {
   CHECK(!same_bits(in_order, level[0]));
   for (const int ranks : {1, 2, 4, 8})
     run_ranks(ranks, [&](ThreadCommunicator& c) {
-      VirtualRanks<Host> mine(Host{}, kParts, c.rank(), ranks);
+      detail::VirtualRanks<Host> mine(Host{}, kParts, c.rank(), ranks);
       for (int step = 0; step < 2; ++step) {
         std::vector<float> sum(size);
         std::vector<double> own;
@@ -219,7 +219,7 @@ TEST_CASE("virtual ranks: parts of a batch, and what they refuse") {
     for (const std::int64_t batch : {0, 3, 64, 101}) {
       std::int64_t at = 0;
       for (int r = 0; r < ranks; ++r) {
-        const VirtualRanks<Host> mine(Host{}, kParts, r, ranks);
+        const detail::VirtualRanks<Host> mine(Host{}, kParts, r, ranks);
         CHECK(mine.count() == kParts / ranks);
         CHECK(mine.first(batch) == at);
         for (int k = 0; k < mine.count();
@@ -228,14 +228,14 @@ TEST_CASE("virtual ranks: parts of a batch, and what they refuse") {
       }
       CHECK(at == batch);
     }
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 6, 0, 2), doctest::Contains("power of two"),
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 6, 0, 2),
+                       doctest::Contains("power of two"), InvalidArgument);
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 8, 0, 3), doctest::Contains("3 ranks"),
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 8, 0, 3), doctest::Contains("3 ranks"),
-                       InvalidArgument);
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 2, 0, 4), doctest::Contains("at most"),
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 2, 0, 4), doctest::Contains("at most"),
                        InvalidArgument);
   SelfCommunicator self;
-  VirtualRanks<Host> mine(Host{}, 2, 0, 1);
+  detail::VirtualRanks<Host> mine(Host{}, 2, 0, 1);
   std::vector<float> values(3);
   mine.add(values);
   CHECK_THROWS_WITH_AS(mine.all_reduce(self, std::span<float>(values)),

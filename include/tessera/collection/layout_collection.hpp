@@ -126,7 +126,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// The first; `vectors` says where those of some sequences are written, one per id
   /// (SequenceView).
   template <IdType Id>
-  Found<Id> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
+  Found<Id> forward(const KeyedJagged<Id>& ids, detail::SequenceOutputs vectors)
     requires(Store::keeps_rows)
   {
     const detail::GivenForCall given(step_of<Id>(own_steps_).vectors, vectors);
@@ -140,7 +140,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   Found<Id> forward_model_parallel(const KeyedJagged<Id>& ids,
                                    std::span<const std::int64_t> sample_begin = {},
-                                   SequenceOutputs vectors = {}) {
+                                   detail::SequenceOutputs vectors = {}) {
     StepState<Id>& step = step_of<Id>(own_steps_);
     const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
@@ -151,7 +151,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values;
   /// `sequences`: one for each sequence feature that trains, from its view.
   template <IdType Id>
-  void backward(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
+  void backward(const Found<Id>& pooled, Gradient gradient,
+                detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "backward", pooled, gradient, sequences);
     split(step, gradient, sequences);
     exchange_gradients(step);
@@ -160,7 +161,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// The same where all features are sequences.
   template <IdType Id>
-  void backward(const Found<Id>& pooled, SequenceGradients sequences) {
+  void backward(const Found<Id>& pooled, detail::SequenceGradients sequences) {
     backward(pooled, Gradient(nullptr, pooled.values.rows, 0), sequences);
   }
 
@@ -169,7 +170,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
   void backward(const Found<Id>& pooled, Gradient gradient, std::span<float> weight_gradients,
-                SequenceGradients sequences = {}) {
+                detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "backward", pooled, gradient, sequences);
     stages_.weight_gradients.check_room("backward", weight_gradients, step.batch.ids());
     split(step, gradient, sequences);
@@ -182,7 +183,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// on one of them (the same `pooled` again), are summed, for one step. False, on every rank, where
   /// `split` refuses the gradients: leave those that dense layers have of this batch out, too.
   template <IdType Id>
-  bool accumulate(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
+  bool accumulate(const Found<Id>& pooled, Gradient gradient,
+                  detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "accumulate", pooled, gradient, sequences,
                                             stages_.accumulator.applies());
     if (!split(step, gradient, sequences)) return stages_.accumulator.skip(step), false;
@@ -206,7 +208,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
   /// `backward`. The result lives until the next `evaluate`.
   template <IdType Id>
-  Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
+  detail::Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
     const Output output = detail::make_matrix(backend_, evaluated_, ids.batch, columns());
     StepState<Id>& step = step_of<Id>(evaluation_steps_);
@@ -302,7 +304,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and
   /// the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
-  bool split(StepState<Id>& step, Gradient gradient, SequenceGradients sequences = {}) {
+  bool split(StepState<Id>& step, Gradient gradient, detail::SequenceGradients sequences = {}) {
     return Calls<Id>::split(stages_, step, gradient, sequences, Kernels::whole_rows());
   }
 
