@@ -114,7 +114,8 @@ constexpr int prefetch_distance(std::int64_t row_bytes) {
 }
 
 /// Walks over the entries of all groups some way ahead of the loop that reads them, across the
-/// borders of groups, so that a hundred small tables cost what one large one does.
+/// borders of groups, so that a hundred small tables cost what one large one does. A loop keeps a
+/// copy: no function but inlined ones sees its address, so it stays in registers.
 template <class T, class Group>
 class RowPrefetcher {
  public:
@@ -123,44 +124,45 @@ class RowPrefetcher {
 
   /// Begins at a bag of a group and goes `distance` entries ahead.
   [[gnu::noinline]] void start(std::size_t group, std::int64_t bag) {
-    group_ = group;
-    enter(bag);
+    at_ = place(groups_, group, bag);
     for (int i = prefetch_distance(width_ * static_cast<std::int64_t>(sizeof(T))); i > 0; --i)
       step<0>();
   }
 
   template <int Width>
   [[gnu::always_inline]] void step() {
-    if (next_ == stop_ && !advance()) return;
+    if (at_.next == at_.stop) {
+      at_ = after(groups_, at_);
+      if (at_.next == at_.stop) return;
+    }
     const std::int64_t width = Width != 0 ? Width : width_;
-    prefetch(arena_ + (static_cast<std::int64_t>(*next_++) + bias_) * width,
+    prefetch(arena_ + (static_cast<std::int64_t>(*at_.next++) + at_.bias) * width,
              width * static_cast<std::int64_t>(sizeof(T)));
   }
 
  private:
-  void enter(std::int64_t bag) {
-    const auto& bags = bags_of(groups_[group_]);
-    next_ = bags.bags == 0 ? nullptr : bags.ids + bags.begin(bag);
-    stop_ = bags.bags == 0 ? nullptr : bags.ids + bags.end(bags.bags - 1);
-    bias_ = bags.row_bias;
+  using IdPointer = decltype(bags_of(std::declval<const Group&>()).ids);
+  /// The next entry, and where those of its group end.
+  struct Place {
+    IdPointer next = nullptr, stop = nullptr;
+    std::int64_t bias = 0;
+    std::size_t group = 0;
+  };
+
+  static Place place(std::span<const Group> groups, std::size_t group, std::int64_t bag) {
+    const auto& bags = bags_of(groups[group]);
+    if (bags.bags == 0) return {.group = group};
+    return {bags.ids + bags.begin(bag), bags.ids + bags.end(bags.bags - 1), bags.row_bias, group};
   }
-  [[gnu::noinline]] bool advance() {
-    while (next_ == stop_) {
-      if (group_ + 1 >= groups_.size()) return false;
-      ++group_;
-      enter(0);
-    }
-    return true;
+  [[gnu::noinline]] static Place after(std::span<const Group> groups, Place at) {
+    while (at.next == at.stop && at.group + 1 < groups.size()) at = place(groups, at.group + 1, 0);
+    return at;
   }
 
-  using IdPointer = decltype(bags_of(std::declval<const Group&>()).ids);
   std::span<const Group> groups_;
   const T* arena_;
   std::int64_t width_;
-  std::size_t group_ = 0;
-  IdPointer next_ = nullptr;
-  IdPointer stop_ = nullptr;
-  std::int64_t bias_ = 0;
+  Place at_;
 };
 
 /// Calls f(group, first bag, last bag, ahead) for runs of bags until all were given. Threads get

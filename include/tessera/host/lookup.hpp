@@ -34,7 +34,6 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
   template <bool Weighted>
   static void pool(const Parameters& p, const Group& group, std::int64_t first, std::int64_t last,
                    detail::RowPrefetcher<T, Group>& shared_ahead) {
-    // a local one: its members stay in registers
     detail::RowPrefetcher<T, Group> ahead = shared_ahead;
     const op::Bags<Id> bags = group.bags;
     const std::int64_t width = Width != op::dynamic_width ? Width : p.width;

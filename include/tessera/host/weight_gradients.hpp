@@ -21,7 +21,8 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Host> {
     const int width = Width != op::dynamic_width ? Width : p.width;
     detail::for_bags(
         backend, p.groups, p.arena, p.width, p.width * static_cast<std::int64_t>(sizeof(G)),
-        [&](const Group& group, std::int64_t first, std::int64_t last, auto& ahead) {
+        [&](const Group& group, std::int64_t first, std::int64_t last, auto& shared_ahead) {
+          auto ahead = shared_ahead;
           const op::Bags<Id>& bags = group.source.bags;
           float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
           for (std::int64_t bag = first; bag < last; ++bag) {
@@ -31,6 +32,7 @@ struct op::Kernel<op::WeightGradients<T, Id, Width, G>, Host> {
               output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
             }
           }
+          shared_ahead = ahead;
         });
   }
 
