@@ -146,7 +146,7 @@ void bm_load(benchmark::State& state) {
   Model model(state.range(0) != 0);
   save_checkpoint(model.communicator, folder.path, model.contents, 1);
   for (auto _ : state)
-    load_checkpoint(model.communicator, folder.path / checkpoint_name(1), model.contents);
+    load_checkpoint(model.communicator, folder.path / detail::checkpoint_name(1), model.contents);
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
 

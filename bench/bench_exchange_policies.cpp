@@ -153,7 +153,7 @@ void traffic(benchmark::State& state) {
   const int bag = static_cast<int>(state.range(0));
   const auto cut = static_cast<Cut>(state.range(1));
   std::vector<TableSpec> tables;
-  PlanChoice choice;
+  detail::PlanChoice choice;
   for (int t = 0; t < kTables; ++t) {
     tables.push_back({kNames[t], kFewRows, kWidth});
     const bool columns = cut == Cut::column_wise || cut == Cut::grid;

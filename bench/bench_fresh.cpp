@@ -102,7 +102,7 @@ struct Saves {
       const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{1, rows_each, ids, {}, {}});
       embeddings.backward(pooled, MatrixView<const float>(gradient.data(), rows_each, 64));
       save_increment(rank, folder, changed, base, step);
-      increments.push_back(folder / checkpoint_name(step));
+      increments.push_back(folder / detail::checkpoint_name(step));
     }
   }
   ~Saves() {
@@ -114,7 +114,8 @@ struct Saves {
 void updates(benchmark::State& state, RowFormat format, std::chrono::milliseconds pause) {
   constexpr int kPhases = 10, kApplied = 10;  // increments in each phase with updates
   const Saves saves(10, 2000);
-  freeze_checkpoint(saves.folder / checkpoint_name(0), saves.folder / "frozen", {.format = format});
+  freeze_checkpoint(saves.folder / detail::checkpoint_name(0), saves.folder / "frozen",
+                    {.format = format});
   FreshTables tables(FrozenTables(saves.folder / "frozen"));
   tables.apply(saves.increments.back());  // quiet phases, too, read through an overlay
   for (auto _ : state) {

@@ -229,7 +229,8 @@ class PeerDlrm {
 template <int Width>
 void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_top,
           DensePrecision precision) {
-  if (!supported(precision)) return state.SkipWithError("this processor multiplies no bfloat16");
+  if (!detail::supported(precision))
+    return state.SkipWithError("this processor multiplies no bfloat16");
   at::set_num_threads(threads);
   PeerDlrm<Width> peer(batch, large_top);
   DlrmCase<Width> ours(batch, threads, large_top, precision);

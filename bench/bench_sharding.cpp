@@ -98,14 +98,14 @@ void honesty(const Cluster& constants) {
     Cluster cluster = constants;
     cluster.ranks = c.plan.layout.ranks();
     cluster.ranks_per_node = 0;
-    const Prediction p = predict(c.plan.layout, cluster, c.workload);
+    const detail::Prediction p = predict(c.plan.layout, cluster, c.workload);
     const Measured m = joined(c.rounds);
     steps.push_back({p.step_seconds, m.step_seconds});
     fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}         ", c.model, cluster.ranks,
                c.plan.name, 1e3 * p.step_seconds, 1e3 * m.step_seconds,
                p.step_seconds / m.step_seconds);
     cluster.node_latency = cluster.launch_seconds = 0;  // waiting is no work
-    const StageTimes work = work_of(predict(c.plan.layout, cluster, c.workload));
+    const detail::StageTimes work = work_of(predict(c.plan.layout, cluster, c.workload));
     for (const StageMember stage : kStages) fmt::print(" {:>8.2f}", work.*stage / (m.work.*stage));
     fmt::print("\n");
   }

@@ -69,7 +69,7 @@ class Table {
       embeddings_.backward(pooled, {gradient_.data(), kBatch, width_});
     }
   }
-  CacheCounters counters() const { return embeddings_.tables().cache_counters(); }
+  detail::CacheCounters counters() const { return embeddings_.tables().cache_counters(); }
 
  private:
   Embeddings embeddings_;
@@ -100,12 +100,12 @@ void step(benchmark::State& state) {
         on_file.train(next);
       }
       std::vector<double> in_memory, in_file, transfers;
-      const CacheCounters before = on_file.counters();
+      const detail::CacheCounters before = on_file.counters();
       for (int round = 0; round < kRounds; ++round, next += kSteps) {
         in_memory.push_back(bench::seconds([&] { resident.train(next); }));
-        const CacheCounters start = on_file.counters();
+        const detail::CacheCounters start = on_file.counters();
         in_file.push_back(bench::seconds([&] { on_file.train(next); }));
-        const CacheCounters end = on_file.counters();
+        const detail::CacheCounters end = on_file.counters();
         double moved = 0;  // of one byte each: in one block
         const auto of_blocks = [&](std::int64_t bytes, bool write) {
           return disk.seconds(queue, bytes / detail::DirectFile::block, 1, write, moved);
@@ -113,7 +113,7 @@ void step(benchmark::State& state) {
         transfers.push_back(of_blocks(end.read_bytes - start.read_bytes, false) +
                             of_blocks(end.written_bytes - start.written_bytes, true));
       }
-      const CacheCounters after = on_file.counters();
+      const detail::CacheCounters after = on_file.counters();
       const double time = bench::median(in_file);
       state.SetIterationTime(time / kSteps);
       const auto add = [&](const char* name, double begin, double end, double unit) {

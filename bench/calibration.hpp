@@ -31,7 +31,7 @@ inline constexpr std::array<const char*, 6> kStageNames{
 struct Observation {
   Layout layout;
   Workload workload;
-  StageTimes work{};
+  detail::StageTimes work{};
 };
 
 using ClusterMember = double Cluster::*;
@@ -66,9 +66,9 @@ inline Cluster with_one(Cluster c, std::size_t constant) {
 }
 
 /// Seconds of a stage, summed over the ranks.
-inline StageTimes work_of(const Prediction& p) {
-  StageTimes sum;
-  for (const StageTimes& rank : p.ranks)
+inline detail::StageTimes work_of(const detail::Prediction& p) {
+  detail::StageTimes sum;
+  for (const detail::StageTimes& rank : p.ranks)
     for (const StageMember stage : kStages) sum.*stage += rank.*stage;
   return sum;
 }
@@ -84,12 +84,12 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
   for (const Observation& o : observations) {
     Cluster cluster = base;
     cluster.ranks = o.layout.ranks();
-    std::array<StageTimes, n> parts;
+    std::array<detail::StageTimes, n> parts;
     for (std::size_t k = 0; k < n; ++k)
       parts[k] = work_of(predict(o.layout, with_one(cluster, k), o.workload));
     Cluster latencies = with_one(cluster, n);
     latencies.launch_seconds = base.launch_seconds, latencies.node_latency = base.node_latency;
-    const StageTimes fixed = work_of(predict(o.layout, latencies, o.workload));
+    const detail::StageTimes fixed = work_of(predict(o.layout, latencies, o.workload));
     for (const StageMember stage : kStages) {
       const double measured = o.work.*stage;
       require(std::isfinite(measured) && measured >= 0,

@@ -76,7 +76,7 @@ inline ShardingModel make_model(std::string name, std::int64_t batch, double ske
   return model;
 }
 
-using Measured = MeasuredSteps;
+using Measured = detail::MeasuredSteps;
 using detail::Filled;
 using detail::median_of;
 
@@ -142,11 +142,11 @@ inline std::vector<NamedLayout> layouts_of(const ShardingModel& model, const Clu
   Layout uncut = uncut_layout(cluster.topology(), model.tables);
   std::vector<NamedLayout> all{{"planned", plan_layout(uncut, cluster, model.workload)}};
   if (cluster.ranks == 1) return all;
-  for (const Strategy s : all_strategies) {
+  for (const Strategy s : detail::all_strategies) {
     uncut.shards = shards_of(strategy_choice(s, uncut), uncut);
     all.push_back({std::string(to_string(s)), uncut});
   }
-  PlanChoice grid;
+  detail::PlanChoice grid;
   for (std::size_t t = 0; t < model.tables.size(); ++t)
     grid.tables.push_back({Cut::grid, 2, {0, 0}});
   uncut.shards = shards_of(grid, uncut);
@@ -283,7 +283,7 @@ void register_plans(const std::string& prefix, int ranks, const Cluster& constan
       cluster.ranks = ranks;
       const std::string what = fmt::format("{} ranks ({}): {}", ranks, prefix, describe(model));
       for (const NamedLayout& plan : layouts_of(model, cluster)) {
-        const Prediction p = predict(plan.layout, cluster, model.workload);
+        const detail::Prediction p = predict(plan.layout, cluster, model.workload);
         const auto body = [=](benchmark::State& state) {
           const Measured m = run(plan.layout, model.workload, 10);
           for (auto _ : state) state.SetIterationTime(m.step_seconds);

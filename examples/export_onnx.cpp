@@ -216,10 +216,11 @@ class Exporter {
   /// A tensor of the checkpoint under its name, in float; its first `columns` (0: all).
   std::string copy(const std::string& name, std::int64_t columns = 0) {
     const detail::StoredTensor& tensor = reader_.tensor(name);
-    require<DataError>(tensor.type == TensorType::f32 || tensor.type == TensorType::bf16 ||
-                           tensor.type == TensorType::f16,
+    require<DataError>(tensor.type == detail::TensorType::f32 ||
+                           tensor.type == detail::TensorType::bf16 ||
+                           tensor.type == detail::TensorType::f16,
                        "checkpoint '{}', tensor '{}': {} is no type of weights",
-                       reader_.folder().string(), name, tensor_type_name(tensor.type));
+                       reader_.folder().string(), name, detail::tensor_type_name(tensor.type));
     std::vector<std::int64_t> shape = tensor.shape;
     const std::int64_t stored = tensor.columns(), kept = columns == 0 ? stored : columns;
     if (columns != 0) shape.back() = columns;
@@ -426,10 +427,10 @@ void run(const Options& options) {
   const std::filesystem::path given = options.checkpoint;
   // a folder of checkpoints stands for its latest whole one
   std::filesystem::path folder = given;
-  const std::vector<std::int64_t> steps = checkpoint_steps(given);
+  const std::vector<std::int64_t> steps = detail::checkpoint_steps(given);
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    folder = given / checkpoint_name(*step);
-    if (read_manifest(folder).first.base.empty()) break;
+    folder = given / detail::checkpoint_name(*step);
+    if (detail::read_manifest(folder).first.base.empty()) break;
   }
   CheckpointReader reader(folder);
   const ModelDescription model = read_model_description(reader);

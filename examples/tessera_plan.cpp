@@ -35,7 +35,7 @@ struct Options {
                            name_space = "planned", page, svg, json, depfile;
   int ranks = 8, ranks_per_node = -1, cores = -1, width = 128, element_bytes = 4;
   double memory = -1, host_memory = -1, file_memory = -1, reserve = 0, skew = -1,
-         memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
+         memory_balance = tessera::detail::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
   std::vector<std::string> pins, forbidden;
@@ -63,13 +63,14 @@ int number(const std::string& text, int least, int most, const std::string& plac
 }
 
 /// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
-TablePin parse_pin(const std::string& text, const std::string& place, Model& model, int ranks) {
+detail::TablePin parse_pin(const std::string& text, const std::string& place, Model& model,
+                           int ranks) {
   const auto equals = text.rfind('=');
   require<CLI::ValidationError>(equals != text.npos,
                                 "{}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3",
                                 place);
   std::string how = text.substr(equals + 1);
-  TablePin pin{.table = model.keep(text.substr(0, equals))};
+  detail::TablePin pin{.table = model.keep(text.substr(0, equals))};
   if (const auto at = how.find('@'); at != how.npos) {
     pin.rank = number(how.substr(at + 1), 0, ranks - 1, place);
     how.resize(at);
@@ -93,7 +94,7 @@ TablePin parse_pin(const std::string& text, const std::string& place, Model& mod
 
 struct OptimizerName {
   const char *option, *type;
-  MemoryCost memory;
+  detail::MemoryCost memory;
 };
 constexpr std::array<OptimizerName, 4> kOptimizers{
     {{"sgd", "Sgd", memory_cost_of<Sgd>},
@@ -158,17 +159,17 @@ struct Output {
 };
 
 nlohmann::ordered_json json_of(const Report& report) {
-  const Prediction& planned = report.chosen().prediction;
+  const detail::Prediction& planned = report.chosen().prediction;
   nlohmann::ordered_json json{
       {"model", report.model.name},
       {"cluster", to_json(report.cluster)},
       {"constants", {{"source", report.source}, {"measured", report.measured}}}};
-  for (const StepPart& part : step_parts)
+  for (const detail::StepPart& part : detail::step_parts)
     json["step"][std::string(part.name)] = planned.stages.*part.seconds;
   if (report.runner_up.seconds >= 0)
     json["runner_up"] = {{"name", report.runner_up.name},
                          {"step_seconds", report.runner_up.seconds}};
-  for (const CutReason& r : report.reasons)
+  for (const detail::CutReason& r : report.reasons)
     json["tables"].push_back({{"name", report.model.tables[static_cast<std::size_t>(r.table)].name},
                               {"features", features_text(report, r.table)},
                               {"cut", describe(r.cut)},
@@ -193,8 +194,8 @@ nlohmann::ordered_json json_of(const Report& report) {
   return json;
 }
 
-Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
-                    const CostModel& model, std::int64_t reserve, bool traffic) {
+Candidate candidate(std::string name, detail::PlanChoice choice, const Layout& uncut,
+                    const detail::CostModel& model, std::int64_t reserve, bool traffic) {
   Candidate c{std::move(name), std::move(choice), uncut, {}, true};
   c.layout.shards = shards_of(c.choice, uncut);
   c.prediction = predict(c.layout, model, traffic);
@@ -204,8 +205,8 @@ Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
 
 /// Why no plan fits, and what each change by itself would do.
 std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workload& workload,
-                        const PlanConstraints& constraints, const Options& options) {
-  const PlanFault fault = explain_no_fit(uncut, cluster, workload, constraints);
+                        const detail::PlanConstraints& constraints, const Options& options) {
+  const PlanFault fault = detail::explain_no_fit(uncut, cluster, workload, constraints);
   std::int64_t all = 0;
   for (const TableSpec& t : uncut.tables) all += workload.memory.of({0, t.rows, 0, t.width});
   std::string text = fmt::format(
@@ -222,7 +223,8 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
   if (options.element_bytes == 4 &&
       detail::bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit)
     remedies.push_back("--element-bytes 2 (tables of 16-bit elements)");
-  if (const std::int64_t ranks = ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
+  if (const std::int64_t ranks =
+          detail::ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
       ranks > 0)
     remedies.push_back(fmt::format("--ranks {}", ranks));
   if (remedies.empty()) return text + "; no number of ranks would help: each needs more memory";
@@ -295,9 +297,9 @@ void run(Options& options) {
   workload.memory.per_element += options.element_bytes - 4;
   const Constants constants = constants_of(options);
   const Cluster& cluster = constants.cluster;
-  PlanConstraints constraints{.reserve = gib(options.reserve),
-                              .memory_balance = options.memory_balance,
-                              .memory_share = options.memory_share};
+  detail::PlanConstraints constraints{.reserve = gib(options.reserve),
+                                      .memory_balance = options.memory_balance,
+                                      .memory_share = options.memory_share};
   for (std::size_t p = 0; p < options.pins.size(); ++p) try {
       constraints.pins.push_back(
           parse_pin(options.pins[p], options.pin_places[p], model, options.ranks));
@@ -313,20 +315,21 @@ void run(Options& options) {
       depfile("--depfile", options.depfile);
   const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
-  const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster, workload);
+  const detail::CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster,
+                                workload);
   Report report{model, cluster, workload, constants.source, constants.measured, optimizer.type};
-  PlanChoice choice = Planner(uncut, costs, constraints).search();
+  detail::PlanChoice choice = detail::Planner(uncut, costs, constraints).search();
   if (!choice.fits)
     throw InvalidArgument(place_of_memory(model) +
                           no_fit_text(uncut, cluster, workload, constraints, options));
   report.candidates.push_back(candidate("planned", std::move(choice), uncut, costs,
                                         constraints.reserve, !options.page.empty()));
-  for (const Strategy s : all_strategies)
+  for (const Strategy s : detail::all_strategies)
     report.candidates.push_back(candidate(std::string(to_string(s)), strategy_choice(s, uncut),
                                           uncut, costs, constraints.reserve, false));
-  report.runner_up = runner_up(report.chosen().layout, costs, constraints);
-  report.reasons = explain_cuts(report.chosen().layout, costs, constraints,
-                                largest_tables(model, workload, options.tables));
+  report.runner_up = detail::runner_up(report.chosen().layout, costs, constraints);
+  report.reasons = detail::explain_cuts(report.chosen().layout, costs, constraints,
+                                        largest_tables(model, workload, options.tables));
 
   fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name,
              model.tables.size(), model.features.size(), cluster.ranks, workload.batch,

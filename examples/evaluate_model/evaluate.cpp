@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 std::shared_ptr<const FrozenModel> load(const std::filesystem::path& folder,
                                         const std::string& format) {
   std::filesystem::path checkpoint = folder;
-  if (!std::filesystem::exists(folder / Manifest::kFile)) {
+  if (!std::filesystem::exists(folder / detail::Manifest::kFile)) {
     const auto latest = latest_checkpoint(folder);
     require<DataError>(latest.has_value(), "'{}' is no checkpoint, and holds none",
                        folder.string());

@@ -121,7 +121,7 @@ class Version {
   void take(const std::filesystem::path& latest) {
     const std::shared_ptr<Served> last = served();
     try {
-      const auto [manifest, crc] = read_manifest(latest);
+      const auto [manifest, crc] = detail::read_manifest(latest);
       if (last->model->tables().checkpoint() == CheckpointMark{manifest.step, crc}) return;
       const auto begin = Clock::now();
       std::shared_ptr<Served> next = load(latest, last->model.get());
@@ -158,7 +158,7 @@ bool is_number(std::string_view text) {
 }
 
 bool is_checkpoint(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / Manifest::kFile);
+  return std::filesystem::exists(folder / detail::Manifest::kFile);
 }
 
 /// A checkpoint's folder, or the last one of a training run's.

@@ -40,7 +40,7 @@ std::string version_of(const std::string& program) {
                      TESSERA_VERSION_PATCH);
 }
 
-void print_plan(const Layout& layout, const MemoryCost& cost) {
+void print_plan(const Layout& layout, const detail::MemoryCost& cost) {
   fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", "table", "rows", "width", "rank",
              "holds rows", "columns", "bytes");
   int last = -1;
@@ -53,16 +53,16 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
                again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
-               detail::bytes_text(memory_cost(table, cost).of(r)),
+               detail::bytes_text(detail::memory_cost(table, cost).of(r)),
                shard.tier == Tier::host   ? "  on the host"
                : shard.tier == Tier::file ? "  in a file"
                                           : "");
   }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const std::int64_t host = bytes_in(layout, cost, rank, Tier::host),
-                       file = bytes_in(layout, cost, rank, Tier::file);
+    const std::int64_t host = detail::bytes_in(layout, cost, rank, Tier::host),
+                       file = detail::bytes_in(layout, cost, rank, Tier::file);
     fmt::print("rank {:<3} holds {:>10}{}{}\n", rank,
-               detail::bytes_text(bytes_in(layout, cost, rank, Tier::device)),
+               detail::bytes_text(detail::bytes_in(layout, cost, rank, Tier::device)),
                host > 0 ? fmt::format(", and {} on the host", detail::bytes_text(host)) : "",
                file > 0 ? fmt::format(", and {} in files", detail::bytes_text(file)) : "");
   }

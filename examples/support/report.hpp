@@ -14,7 +14,7 @@ namespace support {
 
 /// Prints which rank holds which rectangle of which table, and bytes per rank (optimizer state
 /// included).
-void print_plan(const tessera::Layout& layout, const tessera::MemoryCost& cost);
+void print_plan(const tessera::Layout& layout, const tessera::detail::MemoryCost& cost);
 
 /// 1234567 -> "1,234,567".
 std::string grouped(std::int64_t number);

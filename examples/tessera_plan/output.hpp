@@ -16,9 +16,9 @@ namespace plan {
 /// One plan and what is predicted for it.
 struct Candidate {
   std::string name;
-  tessera::PlanChoice choice;
+  tessera::detail::PlanChoice choice;
   tessera::Layout layout;
-  tessera::Prediction prediction;
+  tessera::detail::Prediction prediction;
   bool fits = true;
 };
 
@@ -26,12 +26,13 @@ struct Report {
   const Model& model;
   tessera::Cluster cluster;
   tessera::Workload workload;
-  std::string source;                         ///< of the cluster's constants
-  bool measured = false;                      ///< they were
-  std::string optimizer;                      ///< of tables: the name of its class
-  std::vector<Candidate> candidates{};        ///< the planner's first, then the plain strategies
-  tessera::RunnerUp runner_up{};              ///< of these
-  std::vector<tessera::CutReason> reasons{};  ///< of the tables that are shown, largest first
+  std::string source;                     ///< of the cluster's constants
+  bool measured = false;                  ///< they were
+  std::string optimizer;                  ///< of tables: the name of its class
+  std::vector<Candidate> candidates{};    ///< the planner's first, then the plain strategies
+  tessera::detail::RunnerUp runner_up{};  ///< of these
+  std::vector<tessera::detail::CutReason>
+      reasons{};  ///< of the tables that are shown, largest first
 
   const Candidate& chosen() const { return candidates.front(); }
 };
@@ -48,7 +49,7 @@ std::string ranks_text(const Report& report, int table);
 std::string features_text(const Report& report, int table);
 
 /// ", and 1.0 GiB on the host", of the fullest rank: what is not in the memory of devices.
-std::string elsewhere_text(const tessera::Prediction& prediction);
+std::string elsewhere_text(const tessera::detail::Prediction& prediction);
 
 /// For a terminal: the plan's tables with the reasons of their cuts, the comparison, and what the
 /// prediction is worth.

@@ -20,20 +20,20 @@ namespace {
 using namespace tessera;
 
 /// Colours of step_parts.
-constexpr std::array<const char*, step_parts.size()> kColours{
+constexpr std::array<const char*, detail::step_parts.size()> kColours{
     "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#b07aa1", "#59a14f", "#9c755f", "#bab0ac"};
 
-double seconds_of(const StageTimes& s, const Workload& workload) {
+double seconds_of(const detail::StageTimes& s, const Workload& workload) {
   return s.total(workload.overlap_route);
 }
 
 /// Memory (left) and predicted time by part (right) of every rank.
 Fragment ranks_fragment(const Report& report) {
-  const Prediction& p = report.chosen().prediction;
+  const detail::Prediction& p = report.chosen().prediction;
   const std::size_t ranks = p.bytes.size();
   const double bar = ranks > 64 ? 3 : ranks > 16 ? 8 : 14, half = kPageWidth / 2 - 40;
   double most_time = 1e-30;
-  for (const StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
+  for (const detail::StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
   double capacity = 1;  // of a whole bar: the fullest rank, so that small tables show
   for (std::size_t r = 0; r < ranks; ++r)
     capacity =
@@ -70,25 +70,27 @@ Fragment ranks_fragment(const Report& report) {
       end += width;
     }
     double x = kPageWidth / 2 + 30;
-    for (std::size_t s = 0; s < step_parts.size(); ++s) {
-      const double seconds = p.ranks[r].*step_parts[s].seconds, w = half * seconds / most_time;
+    for (std::size_t s = 0; s < detail::step_parts.size(); ++s) {
+      const double seconds = p.ranks[r].*detail::step_parts[s].seconds,
+                   w = half * seconds / most_time;
       if (seconds <= 0) continue;
       f.svg += fmt::format(
           R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {} ms</title></rect>)",
-          x, y, w, bar, kColours[s], r, step_parts[s].name, detail::milliseconds_text(seconds));
+          x, y, w, bar, kColours[s], r, detail::step_parts[s].name,
+          detail::milliseconds_text(seconds));
       x += w;
     }
     f.svg += '\n';
   }
   f.height = 24 + static_cast<double>(ranks) * (bar + 1);
   double x = kPageWidth / 2 + 30;
-  for (std::size_t s = 0; s < step_parts.size(); ++s) {
-    if (p.stages.*step_parts[s].seconds <= 0) continue;
-    const double w = 22 + 5 * static_cast<double>(step_parts[s].name.size());
+  for (std::size_t s = 0; s < detail::step_parts.size(); ++s) {
+    if (p.stages.*detail::step_parts[s].seconds <= 0) continue;
+    const double w = 22 + 5 * static_cast<double>(detail::step_parts[s].name.size());
     if (x + w > kPageWidth) x = kPageWidth / 2 + 30, f.height += 13;
     f.svg += fmt::format(
         R"(<rect x="{0}" y="{1}" width="9" height="9" fill="{2}"/><text x="{3}" y="{4}">{5}</text>)",
-        x, f.height, kColours[s], x + 12, f.height + 9, step_parts[s].name);
+        x, f.height, kColours[s], x + 12, f.height + 9, detail::step_parts[s].name);
     x += w;
   }
   f.height += 14;
@@ -108,7 +110,7 @@ std::string in_unit_of(double most, double bytes) {
 /// Bytes from rank (down) to rank (right): ids, vectors and gradients of a step. Many ranks are
 /// drawn in groups of neighbours.
 Fragment traffic_fragment(const Report& report) {
-  const Prediction& p = report.chosen().prediction;
+  const detail::Prediction& p = report.chosen().prediction;
   const std::size_t ranks = p.bytes.size(), group = (ranks + 63) / 64,
                     count = (ranks + group - 1) / group;
   std::vector<double> bytes(count * count);
@@ -173,12 +175,13 @@ Fragment traffic_fragment(const Report& report) {
 std::string step_bar(const Candidate& c, double scale, double most) {
   std::string bar;
   double left = most;
-  for (std::size_t s = 0; s < step_parts.size() && left > 0; ++s) {
-    const double seconds = c.prediction.stages.*step_parts[s].seconds,
+  for (std::size_t s = 0; s < detail::step_parts.size() && left > 0; ++s) {
+    const double seconds = c.prediction.stages.*detail::step_parts[s].seconds,
                  w = std::min(left, scale * seconds);
     if (seconds <= 0) continue;
-    bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {} ms"></i>)",
-                       kColours[s], w, step_parts[s].name, detail::milliseconds_text(seconds));
+    bar +=
+        fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {} ms"></i>)",
+                    kColours[s], w, detail::step_parts[s].name, detail::milliseconds_text(seconds));
     left -= w;
   }
   return fmt::format(R"(<span class="bar{}">{}</span>{})", c.fits ? "" : " pale", bar,
@@ -214,7 +217,7 @@ std::string comparison(const Report& report) {
   const double scale = kLength / std::min(slowest, 4 * planned);
   std::string rows;
   for (const Candidate& c : report.candidates) {
-    const Prediction& p = c.prediction;
+    const detail::Prediction& p = c.prediction;
     rows += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{:+.1f} "
         "%</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
@@ -231,14 +234,14 @@ std::string comparison(const Report& report) {
 
 /// The chosen step, part by part, each as long as its slowest rank.
 std::string parts_table(const Report& report) {
-  const Prediction& p = report.chosen().prediction;
+  const detail::Prediction& p = report.chosen().prediction;
   std::string rows;
-  for (std::size_t s = 0; s < step_parts.size(); ++s)
-    if (const double seconds = p.stages.*step_parts[s].seconds; seconds > 0)
+  for (std::size_t s = 0; s < detail::step_parts.size(); ++s)
+    if (const double seconds = p.stages.*detail::step_parts[s].seconds; seconds > 0)
       rows += fmt::format(
           R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{}</td><td>{:.1f} %</td></tr>
 )",
-          kColours[s], step_parts[s].name, detail::milliseconds_text(seconds),
+          kColours[s], detail::step_parts[s].name, detail::milliseconds_text(seconds),
           100 * seconds / p.step_seconds);
   if (const double hidden = p.stages.total() - seconds_of(p.stages, report.workload); hidden > 0)
     rows += fmt::format("<tr><td>route beside the dense layers</td><td>-{}</td><td></td></tr>\n",
@@ -251,7 +254,7 @@ std::string parts_table(const Report& report) {
 
 std::string tables_table(const Report& report) {
   std::string rows;
-  for (const CutReason& r : report.reasons) {
+  for (const detail::CutReason& r : report.reasons) {
     const TableSpec& t = report.model.tables[static_cast<std::size_t>(r.table)];
     rows += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
@@ -275,8 +278,8 @@ std::string page_of(const Report& report) {
   const Fragment tables = tables_fragment(report.chosen().layout, report.workload.memory),
                  ranks = ranks_fragment(report), traffic = traffic_fragment(report),
                  legend = ranks_legend(report.chosen().layout);
-  const Prediction& p = report.chosen().prediction;
-  std::string margin = describe_margin(report.runner_up, p.step_seconds, report.measured);
+  const detail::Prediction& p = report.chosen().prediction;
+  std::string margin = detail::describe_margin(report.runner_up, p.step_seconds, report.measured);
   margin[0] = margin[0] == 'r' ? 'R' : 'A';
   return fmt::format(
       R"(<!DOCTYPE html>

@@ -63,7 +63,8 @@ struct Fragment {
 
 /// Every table as a box, its height by the logarithm of its rows and its width by that of its
 /// columns, cut as the plan cuts it.
-inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::MemoryCost& cost) {
+inline Fragment tables_fragment(const tessera::Layout& layout,
+                                const tessera::detail::MemoryCost& cost) {
   using namespace tessera;
   std::vector<std::vector<const Shard*>> shards(layout.tables.size());
   for (const Shard& s : layout.shards) shards[static_cast<std::size_t>(s.table)].push_back(&s);
@@ -95,7 +96,7 @@ inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::Me
           w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
           opacity(s->tier), escaped(table.name), r.row_begin, r.row_end, r.column_begin,
           r.column_end, s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
-          detail::bytes_text(memory_cost(table, cost).of(r)), where_text(s->tier));
+          detail::bytes_text(detail::memory_cost(table, cost).of(r)), where_text(s->tier));
     }
     if (unit == 1)
       f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11,
@@ -143,7 +144,8 @@ inline std::string svg(const std::string& body, double height) {
 }
 
 /// The tables below their legend, and below a title if there is one.
-inline Fragment plan_fragment(const tessera::Layout& layout, const tessera::MemoryCost& cost,
+inline Fragment plan_fragment(const tessera::Layout& layout,
+                              const tessera::detail::MemoryCost& cost,
                               const std::string& title = {}) {
   const Fragment legend = ranks_legend(layout), tables = tables_fragment(layout, cost);
   const double top = title.empty() ? 0 : 20;

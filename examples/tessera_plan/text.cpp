@@ -58,7 +58,7 @@ std::string features_text(const Report& report, int table) {
   return text;
 }
 
-std::string elsewhere_text(const Prediction& prediction) {
+std::string elsewhere_text(const detail::Prediction& prediction) {
   std::string text;
   if (const std::int64_t bytes = prediction.most_host_bytes(); bytes > 0)
     text += fmt::format(", and {} on the host", detail::bytes_text(bytes));
@@ -71,7 +71,7 @@ std::string text_of(const Report& report) {
   const Candidate& best = report.chosen();
   std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", "table", "rows", "width",
                                 "bytes", "cut", "ranks");
-  for (const CutReason& reason : report.reasons) {
+  for (const detail::CutReason& reason : report.reasons) {
     const TableSpec& table = report.model.tables[static_cast<std::size_t>(reason.table)];
     out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", table.name, table.rows,
                        table.width, detail::bytes_text(reason.bytes), describe(reason.cut),
@@ -81,7 +81,7 @@ std::string text_of(const Report& report) {
     out += fmt::format("... and {} smaller tables\n",
                        report.model.tables.size() - report.reasons.size());
   out += "\nwhy each table is cut so, with the other tables as they are:\n";
-  for (const CutReason& reason : report.reasons)
+  for (const detail::CutReason& reason : report.reasons)
     out += fmt::format("{}: {}: {}\n",
                        report.model.tables[static_cast<std::size_t>(reason.table)].name,
                        describe(reason.cut), describe(reason));
@@ -91,7 +91,7 @@ std::string text_of(const Report& report) {
                   "dense sum", "most bytes", "memory", "time");
   const auto ms = detail::milliseconds_text;
   for (const Candidate& c : report.candidates) {
-    const StageTimes& s = c.prediction.stages;
+    const detail::StageTimes& s = c.prediction.stages;
     out += fmt::format(
         "{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7.3f} {:>7.3f}{}\n",
         c.name, ms(c.prediction.step_seconds), ms(s.route), ms(s.lookup),
@@ -104,8 +104,9 @@ std::string text_of(const Report& report) {
       "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
       "ranks\n\n";
   out += fmt::format(
-      "predicted step: {}\n{}\nconstants: {}\n", describe_step(best.prediction, report.workload),
-      describe_margin(report.runner_up, best.prediction.step_seconds, report.measured),
+      "predicted step: {}\n{}\nconstants: {}\n",
+      detail::describe_step(best.prediction, report.workload),
+      detail::describe_margin(report.runner_up, best.prediction.step_seconds, report.measured),
       report.source);
   return out;
 }
@@ -139,7 +140,7 @@ std::string header_of(const Report& report, const std::string& name_space) {
   std::map<std::tuple<Cut, int, std::vector<int>, Tier, std::int64_t>, std::vector<std::size_t>>
       groups;
   for (std::size_t t = 0; t < best.choice.tables.size(); ++t) {
-    const TableCut& c = best.choice.tables[t];
+    const detail::TableCut& c = best.choice.tables[t];
     groups[{c.cut, c.parts, c.places, c.tier, c.cache_rows}].push_back(t);
   }
   std::string arrays, entries;

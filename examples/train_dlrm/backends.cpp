@@ -64,7 +64,7 @@ RankBackendFactory& backend_of(const Options& options) {
           "--backend {}: this program was built without it; configure with -DTESSERA_CUDA=ON where "
           "there is nvcc, and build again",
           options.backend);
-  require(options.backend != "host" || supported(dense_precision(options)),
+  require(options.backend != "host" || detail::supported(dense_precision(options)),
           "--dense {}: on this processor oneDNN cannot (it needs AVX-512); leave it out",
           options.dense_precision);
   return *found->second;

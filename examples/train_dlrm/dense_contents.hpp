@@ -35,7 +35,7 @@ void add_dense(tessera::CheckpointContents& contents, const Backend& backend, La
   add_layers("top", top);
   std::visit(
       [&](auto& chosen) {
-        for (const tessera::DenseState& state : chosen.states(parameters))
+        for (const tessera::detail::DenseState& state : chosen.states(parameters))
           contents.add(backend, fmt::format("dense.{}", state.name), {parameters.size()},
                        state.values);
         if constexpr (requires { chosen.steps(); })

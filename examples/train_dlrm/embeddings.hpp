@@ -57,7 +57,7 @@ class Embeddings {
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
   /// Of this rank's tables in files.
-  virtual tessera::CacheCounters cache_counters() const = 0;
+  virtual tessera::detail::CacheCounters cache_counters() const = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
   /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;

@@ -39,7 +39,7 @@ struct FirstValues {
 inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tessera::Layout& layout,
                                     int rank) {
   if (options.table_files.empty()) return {};
-  const std::int64_t others = tessera::bytes_in(layout, {}, rank, tessera::Tier::device);
+  const std::int64_t others = tessera::detail::bytes_in(layout, {}, rank, tessera::Tier::device);
   return {.folder = options.table_files,
           .cache_bytes = options.memory - others,
           .queue_depth = options.file_queue_depth};
@@ -84,7 +84,7 @@ class EmbeddingsOf final : public Embeddings {
   }
 
   const tessera::Layout& layout() const override { return collection_.layout(); }
-  tessera::CacheCounters cache_counters() const override {
+  tessera::detail::CacheCounters cache_counters() const override {
     return collection_.tables().cache_counters();
   }
   void start(const tessera::KeyedJagged<std::int32_t>& ids) override {

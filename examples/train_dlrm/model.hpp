@@ -310,7 +310,7 @@ class Model final : public RankModel {
   bool accumulates_;              ///< gradients of several batches
   bool kept_ = false;             ///< some of this step's, of those
   Spans spans_;
-  std::optional<tessera::VirtualRanks<Backend>> virtual_;
+  std::optional<tessera::detail::VirtualRanks<Backend>> virtual_;
   std::unique_ptr<Interaction> interaction_;
   std::unique_ptr<Embeddings> embeddings_;
   std::unique_ptr<Mlp> bottom_;

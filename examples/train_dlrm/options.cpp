@@ -748,7 +748,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 std::vector<std::string> with_checkpoint(std::vector<std::string> words, const Options& options) {
   const auto latest = tessera::latest_checkpoint(options.save);
   if (!latest) return words;
-  const tessera::Manifest manifest = tessera::read_manifest(*latest).first;
+  const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
   const auto text = manifest.texts.find("options");
   if (text == manifest.texts.end()) return words;
   for (const ModelOption& saved : model_options_of(text->second)) {

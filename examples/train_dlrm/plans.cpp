@@ -35,7 +35,7 @@ using namespace tessera;
 
 /// A table's cut: a policy, and the table that must lie on the same rank.
 struct TablePolicy {
-  PlannedPolicy policy;
+  detail::PlannedPolicy policy;
   std::size_t fused_with;  ///< itself: none
 };
 
@@ -66,7 +66,7 @@ Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
 }
 
 /// What --plan makes of a table. One column cannot be cut in two, nor can an odd number.
-PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
+detail::PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
   const bool even = table.width % 2 == 0;
   if (plan == "table-wise") return planned_policy<TableWise<>>("table-wise");
   if (plan == "replicated") return planned_policy<Replicated<>>("replicated");
@@ -150,7 +150,7 @@ Layout uncut(const Options& options, int ranks, const DataShape& shape) {
   Layout layout = uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
   const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
   for (std::size_t t = 0; t < optimizers.size(); ++t) {
-    const MemoryCost cost = memory_cost(optimizers[t], options.table_precision);
+    const detail::MemoryCost cost = memory_cost(optimizers[t], options.table_precision);
     layout.tables[t].bytes_per_element = static_cast<std::int32_t>(cost.per_element);
     layout.tables[t].bytes_per_row = static_cast<std::int32_t>(cost.per_row);
   }
@@ -187,7 +187,7 @@ Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   if (!options.table_files.empty())
     return detail::keep_on_file(std::move(layout), {}, options.memory_before_files());
   if (options.device_memory == 0 || options.plan == "auto") return layout;
-  return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
+  return detail::keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
 }
 
 int file_queue_depth() {
@@ -199,20 +199,20 @@ std::string explain_plan(const Options& options, const Layout& layout) {
   if (options.plan != "auto") return {};
   const plan::Constants constants = constants_of(options, layout.ranks());
   const Workload workload = workload_of(options);
-  const CostModel model(layout.tables, layout.features, layout.feature_table, constants.cluster,
-                        workload);
-  const Prediction prediction = predict(layout, model);
+  const detail::CostModel model(layout.tables, layout.features, layout.feature_table,
+                                constants.cluster, workload);
+  const detail::Prediction prediction = predict(layout, model);
   std::vector<int> tables(layout.tables.size());
   std::iota(tables.begin(), tables.end(), 0);
   std::string text = "why each table is cut so, with the other tables as they are:\n";
-  for (const CutReason& reason : explain_cuts(layout, model, {}, tables))
+  for (const detail::CutReason& reason : detail::explain_cuts(layout, model, {}, tables))
     text +=
         fmt::format("{:<6} {}: {}\n", layout.tables[static_cast<std::size_t>(reason.table)].name,
                     describe(reason.cut), describe(reason));
   return text + fmt::format("predicted step of the embeddings: {}\n{}\nconstants: {}\n",
-                            describe_step(prediction, workload),
-                            describe_margin(runner_up(layout, model, {}), prediction.step_seconds,
-                                            constants.measured),
+                            detail::describe_step(prediction, workload),
+                            detail::describe_margin(detail::runner_up(layout, model, {}),
+                                                    prediction.step_seconds, constants.measured),
                             constants.source);
 }
 

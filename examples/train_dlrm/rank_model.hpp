@@ -22,7 +22,7 @@ namespace dlrm {
 
 /// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear layers.
 template <class Backend, class F>
-void for_each_part(const std::optional<tessera::VirtualRanks<Backend>>& parts,
+void for_each_part(const std::optional<tessera::detail::VirtualRanks<Backend>>& parts,
                    std::int64_t global_batch, std::int64_t samples, const F& f) {
   if (!parts) return f(0, std::int64_t{0}, samples);
   for (int k = 0; k < parts->count(); ++k) {
@@ -50,17 +50,17 @@ inline tessera::Layout model_layout(const Options& options, int ranks, const Mod
   if (options.virtual_ranks == 0) return layout;
   std::vector<bool> lists;
   for (const DataShape::Feature& feature : shape.features) lists.push_back(feature.list);
-  return tessera::with_fixed_sums(layout, options.virtual_ranks, lists);
+  return tessera::detail::with_fixed_sums(layout, options.virtual_ranks, lists);
 }
 
 /// The parts of this rank, each a batch of its own to the linear layers.
 template <class Backend>
-std::optional<tessera::VirtualRanks<Backend>> virtual_ranks(const Options& options,
-                                                            const Backend& backend, int rank,
-                                                            int ranks) {
+std::optional<tessera::detail::VirtualRanks<Backend>> virtual_ranks(const Options& options,
+                                                                    const Backend& backend,
+                                                                    int rank, int ranks) {
   if (options.virtual_ranks == 0) return {};
-  return std::optional<tessera::VirtualRanks<Backend>>(std::in_place, backend,
-                                                       options.virtual_ranks, rank, ranks);
+  return std::optional<tessera::detail::VirtualRanks<Backend>>(std::in_place, backend,
+                                                               options.virtual_ranks, rank, ranks);
 }
 
 /// One rank's model, whatever the backend.

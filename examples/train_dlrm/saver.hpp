@@ -51,14 +51,14 @@ class Saver {
         layout_(model.embeddings().layout()),
         vocabulary_(vocabulary) {
     if (options.save.empty()) return;
-    tessera::on_all_ranks(communicator, [&] {
+    tessera::detail::on_all_ranks(communicator, [&] {
       if (options.mode != "train") return;
       check_folder(options.save);
       if (communicator.rank() != 0) return;
       lock_.emplace(options.save);
       for (const std::filesystem::path& folder :
            {std::filesystem::path(options.save), best_folder()})
-        if (std::filesystem::exists(folder)) tessera::remove_partial_checkpoints(folder);
+        if (std::filesystem::exists(folder)) tessera::detail::remove_partial_checkpoints(folder);
       // Its checkpoints would lie among those of another training, and --resume would take the
       // wrong one.
       const auto latest = tessera::latest_checkpoint(options.save);
@@ -90,10 +90,10 @@ class Saver {
   std::int64_t resume(std::int64_t steps) {
     if (!options_.resume) return 0;
     std::optional<std::filesystem::path> latest;
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       if (!latest) return;
-      tessera::Manifest manifest = tessera::read_manifest(*latest).first;
+      tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
       auto& texts = manifest.texts;
       const std::string position = texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
@@ -120,12 +120,12 @@ class Saver {
   /// Loads the last checkpoint to test it. Answers its step.
   std::int64_t load() {
     std::optional<std::filesystem::path> latest;
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       tessera::require<tessera::DataError>(
           latest.has_value(), "--mode {}: the folder '{}' of --save holds no checkpoint",
           options_.mode, options_.save);
-      check_data(*latest, tessera::read_manifest(*latest).first.texts);
+      check_data(*latest, tessera::detail::read_manifest(*latest).first.texts);
     });
     return load(*latest);
   }
@@ -135,11 +135,11 @@ class Saver {
   void keep_best(std::int64_t step, double auc) {
     if (options_.save.empty()) return;
     const std::filesystem::path folder = best_folder();
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       if (best_) return;
       best_ = -1;
       if (const auto last = options_.resume ? tessera::latest_checkpoint(folder) : std::nullopt) {
-        auto texts = tessera::read_manifest(*last).first.texts;
+        auto texts = tessera::detail::read_manifest(*last).first.texts;
         best_ = std::stod(texts.contains("auc") ? texts["auc"] : "-1");
       }
     });
@@ -152,14 +152,14 @@ class Saver {
       running_.reset();
       unproven_ = running_step_;
     }
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) check_folder(folder);
     });
     Whole whole(contents_, vocabulary_);
     whole.contents.set_text("auc", fmt::format("{}", auc));
     tessera::save_checkpoint(communicator_, folder, whole.contents, step,
                              {.finite = true, .locked = true});
-    if (communicator_.rank() == 0) tessera::remove_old_checkpoints(folder, 1, step);
+    if (communicator_.rank() == 0) tessera::detail::remove_old_checkpoints(folder, 1, step);
   }
 
   /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a
@@ -171,7 +171,7 @@ class Saver {
     const std::optional<std::int64_t> step = std::exchange(unproven_, std::nullopt);
     if (!step || options_.keep == 0 || communicator_.rank() != 0) return;
     try {
-      tessera::remove_old_checkpoints(options_.save, options_.keep, *step);
+      tessera::detail::remove_old_checkpoints(options_.save, options_.keep, *step);
     } catch (const std::exception& error) {
       fmt::print(stderr, "train_dlrm: warning: older checkpoints were not removed: {}\n",
                  error.what());
@@ -181,12 +181,13 @@ class Saver {
   /// What a training that diverged can go on from.
   std::string advice() const {
     if (options_.save.empty()) return {};
-    const std::vector<std::int64_t> steps = tessera::checkpoint_steps(options_.save);
+    const std::vector<std::int64_t> steps = tessera::detail::checkpoint_steps(options_.save);
     const auto suspect =
         unproven_ ? std::lower_bound(steps.begin(), steps.end(), *unproven_) : steps.end();
     if (suspect == steps.begin()) return {};
     const auto name = [&](std::int64_t step) {
-      return (std::filesystem::path(options_.save) / tessera::checkpoint_name(step)).string();
+      return (std::filesystem::path(options_.save) / tessera::detail::checkpoint_name(step))
+          .string();
     };
     std::string text = fmt::format("; the last good checkpoint is '{}'", name(*std::prev(suspect)));
     if (suspect != steps.end())
@@ -222,7 +223,7 @@ class Saver {
   std::int64_t load(const std::filesystem::path& checkpoint) {
     const Whole whole(contents_, vocabulary_);
     std::vector<std::string> begun_anew;
-    tessera::Manifest loaded;
+    tessera::detail::Manifest loaded;
     try {
       loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
                                         {.new_optimizers = &begun_anew});
@@ -235,8 +236,8 @@ class Saver {
           text);
     }
     if (vocabulary_)
-      tessera::on_all_ranks(communicator_,
-                            [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
+      tessera::detail::on_all_ranks(communicator_,
+                                    [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
     if (options_.mode != "train") check_finite(checkpoint, whole.contents);
     if (communicator_.rank() != 0) return loaded.step;
     fmt::print("resumed from {}\n", checkpoint.string());
@@ -250,8 +251,8 @@ class Saver {
   /// A model of NaN may still score finite numbers: of a table that no test sample reads, say.
   void check_finite(const std::filesystem::path& checkpoint,
                     const tessera::CheckpointContents& contents) {
-    tessera::on_all_ranks(communicator_, [&] {
-      std::vector<std::string> names = tessera::non_finite_tensors(contents);
+    tessera::detail::on_all_ranks(communicator_, [&] {
+      std::vector<std::string> names = tessera::detail::non_finite_tensors(contents);
       std::erase_if(names, [](const std::string& name) { return name.starts_with("dense."); });
       constexpr std::size_t shown = 5;
       const std::size_t more = names.size() - std::min(names.size(), shown);

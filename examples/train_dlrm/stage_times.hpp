@@ -43,8 +43,8 @@ class StageTimes {
   void add(const tessera::StepReport& report, std::span<const Span> spans, double began) {
     for (const Span& span : spans)
       if (span.begin >= began) sums_[of(span.name)] += span.end - span.begin;
-    for (std::size_t s = 0; s < tessera::reported_stages.size(); ++s)
-      sums_[of(tessera::reported_stages[s])] += report.stages[s].seconds;
+    for (std::size_t s = 0; s < tessera::detail::reported_stages.size(); ++s)
+      sums_[of(tessera::detail::reported_stages[s])] += report.stages[s].seconds;
     sums_.back() += static_cast<double>(report.bytes());
   }
 

@@ -29,7 +29,7 @@ std::optional<double> value_of(std::string_view text) {
     if (text == "true") return 1;
     return text == "false" ? std::optional<double>(0) : std::nullopt;
   } else if constexpr (std::is_enum_v<T>) {
-    using enum tessera::CountedRate;
+    using enum tessera::detail::CountedRate;
     if (text == "faster") return static_cast<double>(faster);
     if (text == "slower") return static_cast<double>(slower);
     return text == "by-count" ? std::optional(static_cast<double>(by_count)) : std::nullopt;
@@ -222,7 +222,7 @@ std::array<float, kOptimizers.size()> standard_rates(std::string_view text) {
   for (const OptimizerOfTables& pair : parse_optimizers(text))
     if (tessera::CountedRowWiseAdagrad counted; pair.optimizer == kCounted) {
       set_constants(counted, pair.constants);
-      if (counted.rate != tessera::CountedRate::by_count) rates[kCounted] = 0.04f;
+      if (counted.rate != tessera::detail::CountedRate::by_count) rates[kCounted] = 0.04f;
     }
   return rates;
 }
@@ -234,9 +234,9 @@ float standard_rate(std::string_view text) {
   return 0;
 }
 
-tessera::MemoryCost memory_cost(int optimizer, std::string_view precision) {
+tessera::detail::MemoryCost memory_cost(int optimizer, std::string_view precision) {
   using namespace tessera;
-  constexpr std::array<MemoryCost, kOptimizers.size()> costs{
+  constexpr std::array<detail::MemoryCost, kOptimizers.size()> costs{
       memory_cost_of<Sgd>,
       memory_cost_of<Adagrad>,
       memory_cost_of<RowWiseAdagrad>,
@@ -251,7 +251,7 @@ tessera::MemoryCost memory_cost(int optimizer, std::string_view precision) {
       memory_cost_of<RowWiseAdagradDecoupled>,
       memory_cost_of<CountedRowWiseAdagrad>,
       memory_cost_of<Sgd>};
-  MemoryCost cost = costs[static_cast<std::size_t>(optimizer)];
+  detail::MemoryCost cost = costs[static_cast<std::size_t>(optimizer)];
   if (precision != "fp32") cost.per_element -= 2;
   return cost;
 }

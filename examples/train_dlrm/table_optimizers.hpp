@@ -112,6 +112,6 @@ std::array<float, kOptimizers.size()> standard_rates(std::string_view text);
 float standard_rate(std::string_view text);
 
 /// What an element and a row of a table cost under an optimizer.
-tessera::MemoryCost memory_cost(int optimizer, std::string_view precision);
+tessera::detail::MemoryCost memory_cost(int optimizer, std::string_view precision);
 
 }  // namespace dlrm

@@ -32,7 +32,7 @@ class Trace {
   /// where the first cannot write the file.
   Trace(tessera::AnyCommunicator& communicator, const std::string& file)
       : communicator_(communicator) {
-    tessera::on_all_ranks(communicator_, [&] {
+    tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) file_.emplace(file, "--trace");
     });
     communicator_.barrier();
@@ -48,10 +48,10 @@ class Trace {
       if (span.beside && !std::exchange(host_named_, true)) name("thread_name", host, "host");
       event(span.name, span.begin, span.end, span.beside ? host : steps, "");
     }
-    for (const tessera::StageSpan& span : report.spans) {
-      const tessera::StageReport& stage = report[span.stage];
-      event(tessera::reported_stages[static_cast<std::size_t>(span.stage)], span.begin, span.end,
-            ahead && span.stage == tessera::ReportedStage::route ? routing : steps,
+    for (const tessera::detail::StageSpan& span : report.spans) {
+      const tessera::detail::StageReport& stage = report[span.stage];
+      event(tessera::detail::reported_stages[static_cast<std::size_t>(span.stage)], span.begin,
+            span.end, ahead && span.stage == tessera::ReportedStage::route ? routing : steps,
             fmt::format(R"(,"args":{{"step":{},"bytes":{},"rows":{}}})", report.step, stage.bytes,
                         stage.rows));
     }

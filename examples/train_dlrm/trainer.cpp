@@ -76,7 +76,8 @@ class Rank {
 
   void run(Result& result) {
     const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
-    on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
+    detail::on_all_ranks(communicator_,
+                         [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
       print_plan(model_->embeddings().layout(), {});
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
@@ -133,7 +134,7 @@ class Rank {
     if (!vocabulary_) return;
     if (!training) return vocabulary_->find(batch_.keyed_keys(), std::span(batch_.ids));
     std::vector<std::int64_t> rows;
-    const std::span<const ReusedRow> reused =
+    const std::span<const detail::ReusedRow> reused =
         vocabulary_->learn(batch_.keyed_keys(), std::span(batch_.ids));
     for (std::size_t i = 0; i < reused.size(); ++i) {
       rows.push_back(reused[i].row);

@@ -35,7 +35,7 @@ struct Result {
   double seconds = 0, samples_per_second = 0;
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
-  tessera::CacheCounters cache;  ///< of this rank's tables in files
+  tessera::detail::CacheCounters cache;  ///< of this rank's tables in files
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
 };

@@ -75,7 +75,7 @@ class Model {
   void add_to(tessera::CheckpointContents& contents) {
     table_->add_to(contents);
     contents.add("dense", {parameters_.size()}, parameters_.values());
-    for (const tessera::DenseState& state : adam_.states(parameters_))
+    for (const tessera::detail::DenseState& state : adam_.states(parameters_))
       contents.add(std::string("dense.") + std::string(state.name), {parameters_.size()},
                    state.values);
     contents.add_number("dense.step", adam_.steps());
@@ -349,7 +349,7 @@ class Model {
   tessera::DenseParameters<> parameters_;
   tessera::DenseOptimizer<tessera::Adam> adam_;
   std::unique_ptr<Items> table_;
-  std::optional<tessera::VirtualRanks<tessera::Host>> virtual_;
+  std::optional<tessera::detail::VirtualRanks<tessera::Host>> virtual_;
   std::vector<Asked> asked_;
   Rows rows_;  ///< of the part
   std::vector<std::int64_t> event_of_, target_rows_;

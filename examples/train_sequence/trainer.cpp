@@ -143,7 +143,7 @@ class Rank {
   std::int64_t start(std::int64_t steps, std::optional<FolderLock>& lock) {
     if (options_.save.empty()) return 0;
     std::optional<std::filesystem::path> latest;
-    on_all_ranks(ranks_, [&] {
+    detail::on_all_ranks(ranks_, [&] {
       if (first_rank()) {
         std::error_code error;
         std::filesystem::create_directories(options_.save, error);
@@ -151,17 +151,17 @@ class Rank {
                            "--save: cannot write to the folder '{}': {}", options_.save,
                            error.message());
         lock.emplace(options_.save);
-        remove_partial_checkpoints(options_.save);
+        detail::remove_partial_checkpoints(options_.save);
       }
     });
-    on_all_ranks(ranks_, [&] {
+    detail::on_all_ranks(ranks_, [&] {
       latest = latest_checkpoint(options_.save);
       require<DataError>(options_.resume || !latest,
                          "--save: '{}' holds checkpoints of an earlier training: go on with "
                          "--resume, or give another folder",
                          options_.save);
       if (!latest) return;
-      const Manifest manifest = read_manifest(*latest).first;
+      const detail::Manifest manifest = detail::read_manifest(*latest).first;
       auto texts = manifest.texts;
       require<DataError>(texts["position"] == position(),
                          "--resume: '{}' was saved with {}; now there are {}", latest->string(),

@@ -64,9 +64,9 @@ T load(const std::byte* data, std::int64_t index) {
 /// memory; they must not shrink meanwhile. Reading is thread-safe.
 class BinaryDataset {
  public:
-  /// `folder`: what the specification's paths start from. Throws DataError for files that are
-  /// missing or disagree about their length. `threads`: OpenMP threads that read a batch; lists of
-  /// ids are read by one.
+  /// Opens the data. `folder`: what the specification's paths start from. Throws DataError for
+  /// files that are missing or disagree about their length. `threads`: OpenMP threads that read a
+  /// batch; lists of ids are read by one.
   BinaryDataset(const std::filesystem::path& folder, const DatasetSpec& spec,
                 std::string_view source, int threads = 1)
       : threads_(threads) {
@@ -138,17 +138,18 @@ class BinaryDataset {
     }
   }
 
-  /// Samples.
+  /// Returns the number of samples.
   std::int64_t size() const { return size_; }
   std::int64_t dense_columns() const { return dense_columns_; }
   /// Names of the categorical features, and how many rows their tables need.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::int64_t>& rows() const { return rows_; }
-  /// Ids per sample of each, and whether they are padded: whether samples may have fewer.
+  /// Return the ids per sample of each, and whether they are padded: whether samples may have
+  /// fewer.
   const std::vector<std::int64_t>& hotness() const { return hotness_; }
   const std::vector<bool>& padded() const { return padded_; }
 
-  /// Samples [first, first + count), without offsets where every feature has one id. Throws
+  /// Reads samples [first, first + count), without offsets where every feature has one id. Throws
   /// DataError, with file and sample, for an id outside its table, an id behind padding, a label
   /// that is neither 0 nor 1, a number that is not finite; InvalidArgument for samples that are not
   /// there.
@@ -206,7 +207,8 @@ class BinaryDataset {
       });
   }
 
-  /// Labels, numbers and single ids of samples [begin, end) of a batch; false if some are wrong.
+  /// Fills labels, numbers and single ids of samples [begin, end) of a batch; false if some are
+  /// wrong.
   template <IdType Id, class SampleAt>
   bool fill_part(std::int64_t begin, std::int64_t end, ClickBatch<Id>& batch,
                  const SampleAt& sample_at) const {
@@ -268,7 +270,7 @@ class BinaryDataset {
       });
   }
 
-  /// Of a feature whose samples have equally many.
+  /// Fills the ids of a feature whose samples have equally many.
   template <class T, IdType Id, class SampleAt>
   void fill_lists(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
                   const SampleAt& sample_at) const {
@@ -283,7 +285,7 @@ class BinaryDataset {
     }
   }
 
-  /// Of a padded feature.
+  /// Fills the ids of a padded feature.
   template <class T, IdType Id, class SampleAt>
   void fill_padded(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
                    const SampleAt& sample_at) const {

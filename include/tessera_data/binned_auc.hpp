@@ -27,8 +27,8 @@ class BinnedAuc {
     require(thresholds >= 2, "BinnedAuc: {} thresholds, needs 2 at least", thresholds);
   }
 
-  /// Scores are probabilities. Labels above 0.5 are positive. Throws InvalidArgument on spans of
-  /// unlike size, or a score or label outside [0, 1]; then nothing is added.
+  /// Adds scores, which are probabilities. Labels above 0.5 are positive. Throws InvalidArgument on
+  /// spans of unlike size, or a score or label outside [0, 1]; then nothing is added.
   void add(std::span<const float> scores, std::span<const float> labels) {
     require(scores.size() == labels.size(), "BinnedAuc: {} scores for {} labels", scores.size(),
             labels.size());
@@ -56,7 +56,7 @@ class BinnedAuc {
   std::span<std::int64_t> positive_counts() { return positives_; }
   std::span<std::int64_t> negative_counts() { return negatives_; }
 
-  /// NaN unless there is a positive and a negative sample.
+  /// Returns the area; NaN unless there is a positive and a negative sample.
   double value() const {
     double positives = 0, negatives = 0;
     for (std::size_t b = 0; b < positives_.size(); ++b) {

@@ -50,9 +50,9 @@ class BroadcastingLoader {
   BroadcastingLoader(const BroadcastingLoader&) = delete;
   BroadcastingLoader& operator=(const BroadcastingLoader&) = delete;
 
-  /// This rank's part of the next batch; false where the data ends, on all ranks at once. Throws
-  /// DataError on every rank where reading failed, with the reader's text. Buffers of `part` are
-  /// reused.
+  /// Reads this rank's part of the next batch; false where the data ends, on all ranks at once.
+  /// Throws DataError on every rank where reading failed, with the reader's text. Buffers of `part`
+  /// are reused.
   bool next(ClickBatch<Id>& part) {
     if (!options_.prefetch) return fetch(part);
     if (!coming_.valid()) prefetch();
@@ -103,7 +103,7 @@ class BroadcastingLoader {
     return true;
   }
 
-  /// On the root: headers and bytes for all, or the text of what went wrong.
+  /// Returns, on the root, headers and bytes for all, or the text of what went wrong.
   std::string read_and_pack() {
     std::string text;
     Status status = failed;

@@ -30,7 +30,7 @@ struct ClickBatch {
   KeyedJagged<Id> keyed() const {
     return {.features = features, .batch = size, .ids = ids, .offsets = offsets, .weights = {}};
   }
-  /// [size, dense_columns]. Valid until the batch is refilled.
+  /// Returns the numbers [size, dense_columns]. Valid until the batch is refilled.
   MatrixView<const float> dense_view() const { return {dense.data(), size, dense_columns}; }
 };
 

@@ -86,7 +86,8 @@ class GzipFile {
   GzipFile& operator=(const GzipFile&) = delete;
   ~GzipFile() { inflateEnd(&stream_); }
 
-  /// At the end, and only there, zeros are passed over, as gzip does: tapes and tar fill blocks up.
+  /// Reads a chunk. At the end, and only there, zeros are passed over, as gzip does: tapes and tar
+  /// fill blocks up.
   std::size_t read(std::span<char> chunk) {
     stream_.next_out = reinterpret_cast<Bytef*>(chunk.data());
     stream_.avail_out = static_cast<uInt>(chunk.size());

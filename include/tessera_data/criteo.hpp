@@ -119,7 +119,7 @@ struct FileKind {
   std::string_view tool, format;
 };
 
-/// Of a file's first bytes, 16 or all.
+/// Returns the kind by a file's first bytes, 16 or all.
 inline FileKind file_kind(std::string_view begin) {
   constexpr std::pair<std::string_view, std::string_view> kTools[] = {
       {"\x1f\x8b", "gzip"},        {"\x28\xb5\x2f\xfd", "zstd"},
@@ -250,8 +250,8 @@ class CriteoReader {
  public:
   static constexpr std::size_t kMaxLine = 4096;
 
-  /// With an index of the same file, reading starts near `first_line`; without, the lines before it
-  /// are read over.
+  /// Opens a file. With an index of the same file, reading starts near `first_line`; without, the
+  /// lines before it are read over.
   explicit CriteoReader(const std::filesystem::path& path, CriteoReaderOptions options = {},
                         const LineIndex* index = nullptr)
       : CriteoReader(
@@ -295,7 +295,7 @@ class CriteoReader {
     return count;
   }
 
-  /// Lines passed so far, counted from the file's beginning.
+  /// Returns the lines passed so far, counted from the file's beginning.
   std::int64_t lines() const { return line_; }
   std::int64_t bad_lines() const { return bad_lines_; }
   /// Returns what was wrong with the first line skipped; empty if there was none.
@@ -308,7 +308,7 @@ class CriteoReader {
     bool too_long = false;
   };
 
-  /// Often a bad line is one of many: the file is of another kind.
+  /// Describes a bad line. Often it is one of many: the file is of another kind.
   std::string describe(const Line& line, int field, const char* fault) const {
     const std::string_view text(line.begin, static_cast<std::size_t>(line.end - line.begin));
     const std::string place = fmt::format("file '{}', line {}", name_, line_);
@@ -462,9 +462,9 @@ class CriteoPasses {
     first_skipped_ = reader.first_bad_line();
   }
 
-  /// Of the first pass.
+  /// Returns the records of the first pass.
   std::int64_t records() const { return records_; }
-  /// Bad lines of a pass, and what was wrong with the first one.
+  /// Return the bad lines of a pass, and what was wrong with the first one.
   std::int64_t bad_lines() const { return skipped_; }
   const std::string& first_bad_line() const { return first_skipped_; }
 

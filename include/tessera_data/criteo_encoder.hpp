@@ -22,8 +22,8 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// Integers span orders of magnitude: their logarithm is what models digest. Negative numbers count
-/// as 0; a missing one is as far below 0 as 2 is above 1.
+/// Returns the logarithm of an integer. Integers span orders of magnitude: their logarithm is what
+/// models digest. Negative numbers count as 0; a missing one is as far below 0 as 2 is above 1.
 inline float log_integer(std::int32_t x) {
   return x == CriteoRecord::kMissing ? -1.0f : std::log(1.0f + static_cast<float>(std::max(x, 0)));
 }
@@ -56,7 +56,7 @@ class CriteoStatistics {
     return counts_[category].find(value);
   }
 
-  /// Mean and standard deviation of one integer column's logarithms.
+  /// Returns mean and standard deviation of one integer column's logarithms.
   std::pair<double, double> mean_and_deviation(int integer) const {
     if (records_ == 0) return {0.0, 0.0};
     const double n = static_cast<double>(records_);
@@ -97,7 +97,7 @@ class CriteoEncoder {
   static constexpr std::int64_t kMissingRow = 0;
   static constexpr std::int64_t kRareRow = 1;
 
-  /// By hashing alone; integers become log(1 + x).
+  /// Encodes by hashing alone; integers become log(1 + x).
   explicit CriteoEncoder(CriteoEncoderOptions options = {}) : options_(options) {
     require(options.max_rows >= 3 && options.max_rows <= std::numeric_limits<std::int32_t>::max(),
             "CriteoEncoder: max_rows ({}) must be 3 .. 2^31-1", options.max_rows);
@@ -106,8 +106,8 @@ class CriteoEncoder {
     scale_.fill(1.0f);
   }
 
-  /// With the training data's statistics; integers become log(1 + x), shifted and scaled to mean 0
-  /// and deviation 1.
+  /// Encodes with the training data's statistics; integers become log(1 + x), shifted and scaled to
+  /// mean 0 and deviation 1.
   CriteoEncoder(CriteoEncoderOptions options, const CriteoStatistics& statistics)
       : CriteoEncoder(options) {
     by_frequency_ = true;

@@ -98,7 +98,7 @@ inline std::size_t column_place(std::span<const std::string_view> header, std::s
 /// chunk, or twice the longest record: of a record with too many fields they are counted only.
 class CsvReader {
  public:
-  /// `name` is the source's in messages.
+  /// Reads from a source. `name` is the source's in messages.
   CsvReader(ByteSource source, std::string name, CsvReaderOptions options = {})
       : source_(std::move(source)),
         name_(std::move(name)),
@@ -162,7 +162,7 @@ class CsvReader {
     }
   }
 
-  /// Of the last record; it may be more than were given.
+  /// Returns the number of fields of the last record; it may be more than were given.
   std::size_t field_count() const { return count_; }
   /// Says that the last record has another number of fields than it should.
   std::string wrong_field_count() const {
@@ -299,7 +299,7 @@ class CsvReader {
     }
   }
 
-  /// From an opening quote to the closing one; null where more bytes are needed.
+  /// Goes from an opening quote to the closing one; null if more bytes are needed.
   const char* closing_quote(const char* p, const char* end, bool& doubled) {
     for (;;) {
       const char* const from = ++p;

@@ -23,7 +23,7 @@ class ExternalSort {
   static_assert(std::is_trivially_copyable_v<Record>);
 
  public:
-  /// `memory_bytes`: of records in memory, at least one record of each run.
+  /// Makes a sort. `memory_bytes`: of records in memory, at least one record of each run.
   ExternalSort(std::filesystem::path folder, std::size_t memory_bytes, Less less = {})
       : folder_(std::move(folder)),
         // a stable sort takes half as much again

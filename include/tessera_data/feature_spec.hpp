@@ -56,11 +56,11 @@ constexpr DatasetType id_type_of(std::int64_t cardinality) {
 static_assert(id_type_of(126) == DatasetType::int8 && id_type_of(127) == DatasetType::int16 &&
               id_type_of(32767) == DatasetType::int32);
 
-}  // namespace detail
-
 constexpr std::string_view name_of(DatasetType type) {
   return detail::kDatasetTypes[static_cast<std::size_t>(type)];
 }
+
+}  // namespace detail
 
 /// Ids that a feature may have per sample.
 inline constexpr std::int64_t kMostHotness = 1 << 20;
@@ -253,7 +253,8 @@ class FeatureSpecParser {
     }
   }
 
-  /// Specifications may come from strangers: nothing outside their folder is opened.
+  /// Returns whether a file stays inside the folder. Specifications may come from strangers:
+  /// nothing outside their folder is opened.
   static bool stays_inside(const std::filesystem::path& file) {
     return !file.empty() && file.is_relative() && file.native().find('\0') == std::string::npos &&
            std::find(file.begin(), file.end(), "..") == file.end();
@@ -327,7 +328,7 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
   for (const auto& [name, feature] : spec.features) {
     append("\n  {}:", detail::yaml_text(name));
     if (feature.cardinality != 0) append("\n    cardinality: {}", feature.cardinality);
-    append("\n    dtype: {}", name_of(feature.type));
+    append("\n    dtype: {}", detail::name_of(feature.type));
     if (feature.hotness != 1) append("\n    hotness: {}", feature.hotness);
     if (feature.padded) out += "\n    padding: -1";
   }

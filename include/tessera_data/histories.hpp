@@ -66,10 +66,10 @@ inline void check_max_length(std::int64_t max_length) {
 
 enum class HistoryPart { train, validation, test };
 
-/// Leave one out: a user's last event is the test, the one before it the validation, and those
-/// before are for training. A user of two events has no validation, a user of one has a training
-/// event that nothing comes before. In training all events but a user's first are targets, once
-/// each; users with more than max_length + 1 have several ranges.
+/// Returns the ranges of "leave one out": a user's last event is the test, the one before it the
+/// validation, and those before are for training. A user of two events has no validation, a user of
+/// one has a training event that nothing comes before. In training all events but a user's first
+/// are targets, once each; users with more than max_length + 1 have several ranges.
 inline std::vector<HistoryRange> leave_one_out(const Histories& histories, HistoryPart part,
                                                std::int64_t max_length) {
   detail::check_max_length(max_length);
@@ -89,8 +89,8 @@ inline std::vector<HistoryRange> leave_one_out(const Histories& histories, Histo
   return ranges;
 }
 
-/// The events of times [begin, end) are targets, each once, all that came before them is their
-/// history: train on one window, evaluate on the next.
+/// Returns ranges: the events of times [begin, end) are targets, each once, all that came before
+/// them is their history: train on one window, evaluate on the next.
 inline std::vector<HistoryRange> time_window(const Histories& histories, std::int64_t begin,
                                              std::int64_t end, std::int64_t max_length) {
   detail::check_max_length(max_length);
@@ -134,15 +134,15 @@ class HistorySamples {
     return sum;
   }
 
-  /// Samples [first, first + count) of an epoch, in the order of that epoch. Throws
-  /// InvalidArgument for samples that are not there.
+  /// Fills a batch with samples [first, first + count) of an epoch, in the order of that epoch.
+  /// Throws InvalidArgument for samples that are not there.
   template <IdType Id>
   void batch(std::int64_t epoch, std::int64_t first, std::int64_t count,
              HistoryBatch<Id>& batch) const {
     const Permutation order(size(), random_word(seed_, epoch));
     fill(first, count, batch, [&](std::int64_t i) { return order(i); });
   }
-  /// Samples [first, first + count) in the order of `ranges`.
+  /// Fills a batch with samples [first, first + count) in the order of `ranges`.
   template <IdType Id>
   void in_order(std::int64_t first, std::int64_t count, HistoryBatch<Id>& batch) const {
     fill(first, count, batch, [](std::int64_t i) { return i; });

@@ -53,7 +53,7 @@ class HistoryReader {
   explicit HistoryReader(const std::filesystem::path& path, HistoryReaderOptions options = {})
       : HistoryReader(open_bytes(path), path.string(), std::move(options)) {}
 
-  /// From any source of bytes; `name` is the file's in messages.
+  /// Reads from any source of bytes; `name` is the file's in messages.
   HistoryReader(ByteSource source, std::string name, HistoryReaderOptions options = {})
       : name_(std::move(name)), options_(std::move(options)) {
     require(options_.memory_bytes > 0, "HistoryReader: memory_bytes must be positive");
@@ -68,7 +68,7 @@ class HistoryReader {
   HistoryReader(HistoryReader&&) = default;
   HistoryReader& operator=(HistoryReader&&) = default;
 
-  /// Valid as long as the reader lives, also where that moves to.
+  /// Returns the histories, valid as long as the reader lives, also where that moves to.
   Histories histories() const {
     return {sorted_ ? mapped_ : std::span<const HistoryEvent>(events_), offsets_, items()};
   }
@@ -84,7 +84,7 @@ class HistoryReader {
   std::uint64_t checksum() const { return checksum_; }
   /// Returns whether events did not fit `memory_bytes`.
   bool on_disk() const { return sorted_.has_value(); }
-  /// Bad lines that were skipped, and what was wrong with the first.
+  /// Return the bad lines that were skipped, and what was wrong with the first.
   std::int64_t bad_lines() const { return bad_lines_; }
   const std::string& first_bad_line() const { return first_bad_line_; }
 
@@ -226,7 +226,7 @@ class HistoryReader {
     return {};
   }
 
-  /// Whole numbers, also as 978300760.0, which tables of floats write.
+  /// Parses whole numbers, also as 978300760.0, which tables of floats write.
   static bool parse_time(std::string_view field, std::int64_t& time) {
     const std::size_t point = field.find('.');
     if (point != std::string_view::npos && point > 0 && point + 1 < field.size() &&

@@ -24,8 +24,8 @@ namespace tessera { inline namespace v0 {
 ///     const double area = auc.value();
 class Auc {
  public:
-  /// Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size, a label outside
-  /// [0, 1] or a NaN score.
+  /// Adds scores. Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size, a
+  /// label outside [0, 1] or a NaN score.
   void add(std::span<const float> scores, std::span<const float> labels) {
     require(scores.size() == labels.size(), "Auc: {} scores for {} labels", scores.size(),
             labels.size());
@@ -49,7 +49,7 @@ class Auc {
   std::span<const float> positive_scores() const { return positives_; }
   std::span<const float> negative_scores() const { return negatives_; }
 
-  /// O(n log n). NaN unless there is a positive and a negative sample.
+  /// Returns the area, in O(n log n). NaN unless there is a positive and a negative sample.
   double value() const {
     if (positives_.empty() || negatives_.empty()) return std::numeric_limits<double>::quiet_NaN();
     std::vector<float> positives = positives_, negatives = negatives_;
@@ -100,7 +100,7 @@ class LogLoss {
 
   double sum() const { return sum_; }
   std::int64_t count() const { return count_; }
-  /// NaN when there are no samples.
+  /// Returns the metric; NaN when there are no samples.
   double value() const {
     return count_ == 0 ? std::numeric_limits<double>::quiet_NaN()
                        : sum_ / static_cast<double>(count_);
@@ -125,7 +125,7 @@ class NormalizedEntropy {
     loss_.merge(other.loss_);
     labels_ += other.labels_;
   }
-  /// NaN where there are no samples, or all labels are 0 or all are 1.
+  /// Returns the metric; NaN if there are no samples, or all labels are 0 or all are 1.
   double value() const {
     const double mean = labels_ / static_cast<double>(loss_.count());
     const double entropy = -(mean * std::log(mean) + (1 - mean) * std::log1p(-mean));
@@ -155,7 +155,7 @@ class Calibration {
     predicted_ += other.predicted_;
     labels_ += other.labels_;
   }
-  /// NaN without a positive label.
+  /// Returns the metric; NaN without a positive label.
   double value() const {
     return labels_ > 0 ? predicted_ / labels_ : std::numeric_limits<double>::quiet_NaN();
   }

@@ -21,11 +21,11 @@ namespace tessera { inline namespace v0 {
 /// draw takes constant time (Walker's alias method).
 class NegativeSampler {
  public:
-  /// All items alike.
+  /// Draws all items alike.
   NegativeSampler(std::int64_t items, std::uint64_t seed)
       : NegativeSampler(std::vector<std::int64_t>(static_cast<std::size_t>(checked(items))), 0,
                         seed) {}
-  /// `counts`: how often each item occurs. `power`: 0 draws all alike, 1 as they occur.
+  /// Draws by `counts`: how often each item occurs. `power`: 0 draws all alike, 1 as they occur.
   NegativeSampler(std::span<const std::int64_t> counts, double power, std::uint64_t seed)
       : seed_(seed), keep_(counts.size()), alias_(counts.size()), log_(counts.size()) {
     checked(static_cast<std::int64_t>(counts.size()));
@@ -86,7 +86,7 @@ class NegativeSampler {
   std::vector<float> log_;
 };
 
-/// At most `count` distinct items, drawn uniformly from those not in `without` (sorted): all there
+/// Draws at most `count` distinct items uniformly from those not in `without` (sorted): all there
 /// are where those are fewer. A function of the seed.
 template <IdType Id>
 std::vector<Id> draw_unseen(std::int64_t items, std::span<const Id> without, std::int64_t count,

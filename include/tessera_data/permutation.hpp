@@ -16,7 +16,7 @@ class Permutation {
   Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
     while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
   }
-  /// i in [0, n).
+  /// Returns the place of i, in [0, n).
   std::int64_t operator()(std::int64_t i) const {
     auto x = static_cast<std::uint64_t>(i);
     do x = once(x);

@@ -23,7 +23,7 @@ class RankingMetrics {
     require(cutoff > 0, "RankingMetrics: cutoff ({}) must be positive", cutoff);
   }
 
-  /// `rank`: how many items are before the right one, from 0.
+  /// Adds a ranking. `rank`: how many items are before the right one, from 0.
   void add(std::int64_t rank) {
     require(rank >= 0, "RankingMetrics: rank ({}) must not be negative", rank);
     const auto r = static_cast<std::size_t>(rank);
@@ -46,7 +46,7 @@ class RankingMetrics {
   double hit_rate() const {
     return mean(cutoff_, [](double) { return 1.0; });
   }
-  /// Of one right item: 1 / log2(2 + rank) among the first `cutoff`, else 0.
+  /// Returns, of one right item, 1 / log2(2 + rank) among the first `cutoff`, else 0.
   double ndcg() const {
     return mean(cutoff_, [](double rank) { return 1 / std::log2(2 + rank); });
   }

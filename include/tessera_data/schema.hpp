@@ -297,7 +297,8 @@ class SchemaParser {
     }
   }
 
-  /// A column that names another's table may repeat what was said of it, and nothing else.
+  /// Shares another column's table: one that names it may repeat what was said of it, and nothing
+  /// else.
   void share(const YamlNode& node, const std::string& column, const TableColumns& given,
              const TableColumns& table) const {
     const auto check = [&](bool same, std::string_view key) {

@@ -21,7 +21,8 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// log2 of a positive normal number, to about 1e-12. Branch-free, so that loops over it vectorize.
+/// Returns log2 of a positive normal number, to about 1e-12. Branch-free, so that loops over it
+/// vectorize.
 inline double fast_log2(double x) {
   const std::uint64_t bits = __builtin_bit_cast(std::uint64_t, x);
   // The exponent of x / sqrt(1/2), so that the mantissa is around 1: [sqrt(1/2), sqrt(2)).
@@ -37,7 +38,7 @@ inline double fast_log2(double x) {
   return exponent + 2.885390081777927 * s * series;  // 2/ln(2) atanh(s)
 }
 
-/// 2^x for |x| < 1000, to about 1e-12.
+/// Returns 2^x for |x| < 1000, to about 1e-12.
 inline double fast_exp2(double x) {
   constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest whole number in the low bits
   const double rounded = x + kRound;
@@ -95,8 +96,8 @@ struct SyntheticFeature {
   std::int32_t max_hotness = 1;
 };
 
-/// 26 one-hot features with the table sizes of Criteo's 1 TB click logs (values seen fewer than 15
-/// times left out), each capped.
+/// Returns 26 one-hot features with the table sizes of Criteo's 1 TB click logs (values seen fewer
+/// than 15 times left out), each capped.
 inline std::vector<SyntheticFeature> criteo_like_features(std::int64_t max_rows,
                                                           double alpha = 1.05) {
   static constexpr std::array<std::int64_t, 26> kRows = {
@@ -324,8 +325,8 @@ class SyntheticClicks {
     }
   }
 
-  /// Dense columns are uniform with mean 0 and variance 1. They act linearly, each with a weight of
-  /// its own.
+  /// Makes dense columns, which are uniform with mean 0 and variance 1. They act linearly, each
+  /// with a weight of its own.
   void make_dense(std::int64_t first, std::int64_t size, float* dense, Block& block) const {
     const std::int64_t columns = options_.dense_columns;
     for (std::int64_t s = 0; s < size; ++s) {

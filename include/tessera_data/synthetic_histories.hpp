@@ -49,11 +49,12 @@ class SyntheticHistories {
     }
   }
 
-  /// Valid as long as this lives and stays where it is.
+  /// Returns the histories, valid as long as this lives and stays where it is.
   Histories histories() const { return {events_, offsets_, options_.items}; }
 
-  /// For each item how likely the law makes it after these events of a user; but for chance, which
-  /// may bring any item. Ranked by it, the items not yet seen are in the best model's order.
+  /// Computes for each item how likely the law makes it after these events of a user; but for
+  /// chance, which may bring any item. Ranked by it, the items not yet seen are in the best model's
+  /// order.
   void law(std::span<const HistoryEvent> before, std::span<float> scores) const {
     require(std::ssize(scores) == options_.items, "SyntheticHistories: {} scores for {} items",
             scores.size(), options_.items);

@@ -67,8 +67,8 @@ struct ColumnPlaces {
   std::size_t label = 0;
   std::vector<std::size_t> numeric, categorical;
 
-  /// Of a header, or of a schema's own `columns`. `where` names the place in messages. Throws
-  /// DataError for columns that are missing or there twice.
+  /// Finds the places of a header, or of a schema's own `columns`. `where` names the place in
+  /// messages. Throws DataError for columns that are missing or there twice.
   ColumnPlaces(const Schema& schema, std::span<const std::string_view> header,
                std::string_view where)
       : fields(header.size()) {
@@ -113,12 +113,12 @@ class TabularReader {
         places_(places(schema, csv_)) {
     choose_lists();
   }
-  /// A whole file, which may be compressed.
+  /// Reads a whole file, which may be compressed.
   TabularReader(const std::filesystem::path& path, const Schema& schema,
                 BadLines bad_lines = BadLines::fatal)
       : TabularReader(open_bytes(path), path.string(), schema, separator_of(schema, path),
                       bad_lines) {}
-  /// From a record on whose line is `line`.
+  /// Reads from a record on whose line is `line`.
   TabularReader(ByteSource source, std::string name, const Schema& schema, std::string separator,
                 BadLines bad_lines, ColumnPlaces places, std::int64_t line)
       : schema_(&schema),
@@ -157,7 +157,7 @@ class TabularReader {
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const ColumnPlaces& places() const { return places_; }
-  /// Bad lines so far, and what was wrong with the first.
+  /// Return the bad lines so far, and what was wrong with the first.
   std::int64_t bad_lines() const { return skipped_; }
   const std::string& first_bad_line() const { return first_skipped_; }
 

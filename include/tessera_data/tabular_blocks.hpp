@@ -30,8 +30,8 @@ namespace tessera { inline namespace v0 {
 /// thread at a time. Throws DataError for a bad line and for a file that changes.
 class TabularBlocks {
  public:
-  /// `block`: samples of each. `visit(block)` sees each block of the first pass, in the file's
-  /// order.
+  /// Passes over the file. `block`: samples of each. `visit(block)` sees each block of the first
+  /// pass, in the file's order.
   template <class Visit>
   TabularBlocks(std::filesystem::path path, const Schema& schema, BadLines bad_lines,
                 std::int64_t block, Visit visit)
@@ -64,7 +64,7 @@ class TabularBlocks {
   std::size_t blocks_of(std::int64_t samples) const {
     return static_cast<std::size_t>((samples + block_ - 1) / block_);
   }
-  /// Bad lines that were skipped, and what was wrong with the first.
+  /// Return the bad lines that were skipped, and what was wrong with the first.
   std::int64_t bad_lines() const { return bad_lines_; }
   const std::string& first_bad_line() const { return first_bad_line_; }
 

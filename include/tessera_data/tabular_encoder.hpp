@@ -83,7 +83,7 @@ class TabularStatistics {
       if (counts_[table].find(key) >= min_count) keys.push_back(key);
     return keys;
   }
-  /// Of the numbers that are there; {0, 0}: there are none.
+  /// Returns mean and deviation of the numbers that are there; {0, 0}: there are none.
   std::pair<double, double> mean_and_deviation(std::size_t column) const {
     const Moments& moments = moments_[column];
     if (moments.count == 0) return {0.0, 0.0};
@@ -177,7 +177,8 @@ class TabularEncoder {
   void for_each_key(std::size_t table, Visit visit) const {
     rows_by_key_[table].for_each(visit);
   }
-  /// Of the hash of a table's keys: row 1 + scale_hash(mix64(seed ^ key), rows - 1).
+  /// Returns the seed of the hash of a table's keys: row 1 + scale_hash(mix64(seed ^ key), rows -
+  /// 1).
   std::uint64_t hash_seed(std::size_t table) const { return random_word(seed_, table); }
   /// Returns what is subtracted from the numbers of a column, after log1p, and by what they are
   /// multiplied.

@@ -78,16 +78,17 @@ class TabularFile {
   std::int64_t train_samples() const { return train_; }
   std::int64_t test_samples() const { return test_; }
   const Schema& schema() const { return schema_; }
-  /// Of each table; of each categorical column see `schema().categorical[c].table`.
+  /// Returns the rows of each table; of each categorical column see
+  /// `schema().categorical[c].table`.
   const std::vector<std::int64_t>& rows() const { return encoder_->rows(); }
   const TabularEncoder& encoder() const { return *encoder_; }
   /// Tells training data apart that have as many samples.
   std::uint64_t checksum() const { return checksum_; }
-  /// Bad lines that were skipped, and what was wrong with the first.
+  /// Return the bad lines that were skipped, and what was wrong with the first.
   std::int64_t bad_lines() const { return blocks_->bad_lines(); }
   const std::string& first_bad_line() const { return blocks_->first_bad_line(); }
 
-  /// Samples [first, first + count) of an epoch, in the order of that epoch.
+  /// Makes a batch of samples [first, first + count) of an epoch, in the order of that epoch.
   template <IdType Id>
   void train_batch(std::int64_t epoch, std::int64_t first, std::int64_t count,
                    ClickBatch<Id>& batch) const {

@@ -46,7 +46,7 @@ class YamlDocument {
   static constexpr int kMaxDepth = 32;
   static constexpr std::size_t kMaxBytes = std::size_t{1} << 24;
 
-  /// `name` is the source's in messages.
+  /// Parses a text. `name` is the source's in messages.
   YamlDocument(std::string_view text, std::string name) : name_(std::move(name)) {
     require<DataError>(text.size() <= kMaxBytes, "file '{}': {} bytes; a YAML file has at most {}",
                        name_, text.size(), kMaxBytes);

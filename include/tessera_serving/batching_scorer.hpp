@@ -145,7 +145,7 @@ class BatchingScorer {
     }
   }
 
-  /// Requests that go together, as a list; null: there will be no more.
+  /// Returns requests that go together, as a list; null: there will be no more.
   Request* take() {
     std::unique_lock lock(mutex_);
     for (;;) {

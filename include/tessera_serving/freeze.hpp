@@ -221,7 +221,8 @@ inline std::vector<KeysToFreeze> keys_to_freeze(CheckpointReader& reader,
 /// Writes a frozen file from its beginning to its end.
 class FrozenFileWriter {
  public:
-  /// `tensors`: with types and shapes, wider elements first; the checksums' follows them.
+  /// Begins a file. `tensors`: with types and shapes, wider elements first; the checksums' follows
+  /// them.
   FrozenFileWriter(const std::filesystem::path& file, std::map<std::string, std::string> metadata,
                    std::vector<TensorInfo> tensors)
       : file_(file, File::Mode::create) {
@@ -295,12 +296,13 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
   std::map<std::string, std::string> metadata{
       {std::string(detail::kCheckpointKey),
        detail::checkpoint_mark(reader.manifest().step, reader.crc())}};
-  std::vector<TensorInfo> infos;
+  std::vector<detail::TensorInfo> infos;
   for (const detail::KeysToFreeze& k : keys) {
     metadata[std::string(detail::kVocabularyKey) + k.table] =
         fmt::format("{} {}", k.keys->seed(), k.name);
-    infos.push_back(
-        {std::string(detail::kKeys) + k.table, TensorType::i64, {std::ssize(k.keys->slots()), 2}});
+    infos.push_back({std::string(detail::kKeys) + k.table,
+                     detail::TensorType::i64,
+                     {std::ssize(k.keys->slots()), 2}});
   }
   for (const detail::TableToFreeze& table : tables) {
     metadata[std::string(detail::kFormatKey) + table.name] =

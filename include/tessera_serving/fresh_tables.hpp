@@ -56,11 +56,11 @@ inline FrozenTables frozen_tables_of(const std::filesystem::path& checkpoint,
                                      const FollowOptions& options) {
   require(!options.files.empty(),
           "FollowOptions: `files` is empty; give a folder for frozen files");
-  const std::string base = read_manifest(checkpoint).first.base;
+  const std::string base = detail::read_manifest(checkpoint).first.base;
   const CheckpointReader whole(base.empty() ? checkpoint : checkpoint.parent_path() / base);
   std::filesystem::create_directories(options.files);
   const std::filesystem::path file =
-      options.files / (checkpoint_name(whole.manifest().step) + ".frozen");
+      options.files / (detail::checkpoint_name(whole.manifest().step) + ".frozen");
   const auto there = [&] {
     try {
       return detail::frozen_from(FrozenTables(file, {.verify = false}), whole, options.freeze);
@@ -104,13 +104,13 @@ class FreshTables {
   void follow(const std::filesystem::path& checkpoint, const FollowOptions& options) {
     const std::lock_guard lock(one_at_a_time_);
     const auto now = current();
-    const Manifest manifest = read_manifest(checkpoint).first;
+    const detail::Manifest manifest = detail::read_manifest(checkpoint).first;
     publish(!manifest.base.empty() && manifest.base_crc == now->base().crc
                 ? detail::with_increment(*now, checkpoint)
                 : frozen_tables_of(checkpoint, options));
   }
-  /// `follow` for each checkpoint that a training saves, in a thread of its own, until the result
-  /// ends, which must be before this.
+  /// Calls `follow` for each checkpoint that a training saves, in a thread of its own, until the
+  /// result ends, which must be before this.
   std::unique_ptr<CheckpointWatch> watch(
       const std::filesystem::path& folder, FollowOptions options,
       std::chrono::milliseconds every = std::chrono::milliseconds(500)) {

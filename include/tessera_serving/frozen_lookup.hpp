@@ -46,18 +46,19 @@ struct FrozenFeature {
 template <IdType Id>
 class FrozenLookup {
  public:
-  /// `bad_ids`: as the policies of collection/options.hpp. `threads`: of OpenMP, for one batch.
+  /// Makes lookups. `bad_ids`: as the policies of collection/options.hpp. `threads`: of OpenMP, for
+  /// one batch.
   FrozenLookup(const FrozenTables& tables, std::span<const FrozenFeature> features,
                BadIds bad_ids = BadIds::throw_error, int threads = 1)
       : FrozenLookup(tables, nullptr, features, bad_ids, threads) {}
-  /// Each batch reads the version that is the newest when it begins, and no other.
+  /// Makes lookups: each batch reads the version that is the newest when it begins, and no other.
   FrozenLookup(const FreshTables& tables, std::span<const FrozenFeature> features,
                BadIds bad_ids = BadIds::throw_error, int threads = 1)
       : FrozenLookup(*tables.current(), &tables, features, bad_ids, threads) {}
   FrozenLookup(const FrozenLookup&) = delete;
   FrozenLookup& operator=(const FrozenLookup&) = delete;
 
-  /// Floats of a sample: the widths of pooled features, side by side in their order.
+  /// Returns the floats of a sample: the widths of pooled features, side by side in their order.
   std::int64_t columns() const { return columns_; }
 
   /// Pools the vectors of a batch, `output` [batch, columns()]. Throws BadId and InvalidArgument as
@@ -89,7 +90,7 @@ class FrozenLookup {
     });
   }
 
-  /// After `pool`: the vectors of a sequence feature (an index of the list), row i for the
+  /// Returns, after `pool`, the vectors of a sequence feature (an index of the list), row i for the
   /// feature's i-th id in the batch, until the next batch. Bad ids under BadIds::zero_vector have
   /// rows of zeros.
   MatrixView<const float> sequence(std::size_t feature) const {
@@ -99,7 +100,8 @@ class FrozenLookup {
     return {s.values.data(), s.rows, s.width};
   }
 
-  /// Ids outside their tables so far, by table; under BadIds::throw_error none are counted.
+  /// Returns the number of ids outside their tables so far, by table; under BadIds::throw_error
+  /// none are counted.
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
 
  private:

@@ -97,16 +97,16 @@ class FrozenModel {
   explicit FrozenModel(const std::filesystem::path& checkpoint, FrozenModelOptions options = {})
       : FrozenModel(CheckpointReader(checkpoint), options) {}
 
-  /// The model `last`, with the rows, layers and vocabulary of an increment of the checkpoint that
-  /// it was made of in place of its own, and of those of earlier increments. Shares the tables'
-  /// file. Throws DataError, naming the increment, as with_increment does.
+  /// Makes the model `last`, with the rows, layers and vocabulary of an increment of the checkpoint
+  /// that it was made of in place of its own, and of those of earlier increments. Shares the
+  /// tables' file. Throws DataError, naming the increment, as with_increment does.
   FrozenModel(const FrozenModel& last, const std::filesystem::path& increment)
       : FrozenModel(last, CheckpointReader(increment)) {}
 
   const ModelDescription& description() const { return inputs_.model(); }
   const ModelInputs& inputs() const { return inputs_; }
   const FrozenTables& tables() const { return *tables_; }
-  /// Of the training run, when it saved this.
+  /// Returns the step of the training run when it saved this.
   std::int64_t step() const { return step_; }
 
   /// Computes the probability of each sample's label, `scores` [samples].
@@ -267,14 +267,15 @@ class FrozenModel {
     make_first_scratch();
   }
 
-  /// Tables and layers are of one checkpoint, also where another is copied over it meanwhile.
+  /// Checks that tables and layers are of one checkpoint, also if another is copied over it
+  /// meanwhile.
   void check_one(const CheckpointReader& reader) const {
     reader.check_unchanged();
     require<DataError>(tables_->checkpoint() == CheckpointMark{step_, reader.crc()},
                        "checkpoint '{}' was changed while it was read", reader.folder().string());
   }
 
-  /// What does not fit is an error now.
+  /// Makes the first scratch memory: what does not fit is an error now.
   void make_first_scratch() {
     if (description().history)
       histories_.emplace([this] {
@@ -307,7 +308,8 @@ class FrozenModel {
             "these samples were not encoded for this model");
   }
 
-  /// Neighbours of one history are candidates of one sequence. `histories`: of all samples, or one.
+  /// Computes logits: neighbours of one history are candidates of one sequence. `histories`: of all
+  /// samples, or one.
   void history_logits(const EncodedSamples& histories, const EncodedSamples& samples,
                       std::span<float> output) const {
     const std::span<const std::int64_t> rows = histories.rows;
@@ -424,14 +426,14 @@ class FrozenModel {
     });
   }
 
-  /// Vectors of samples that only fill a piece up.
+  /// Clears vectors of samples that only fill a piece up.
   void clear(detail::ModelScratch& scratch, std::int64_t from) const {
     const MatrixView<float> vectors = scratch.vectors();
     std::fill(vectors.data + from * vectors.columns, vectors.data + vectors.rows * vectors.columns,
               0.0f);
   }
 
-  /// Weights are finite: it is a sample's numbers that make NaN of them.
+  /// Throws unless logits are finite. Weights are: it is a sample's numbers that make NaN of them.
   static void check_finite(std::span<const float> logits) {
     for (std::size_t s = 0; s < logits.size(); ++s)
       require(std::isfinite(logits[s]),
@@ -459,7 +461,7 @@ class FrozenModel {
 inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,
                                                           const FrozenModelOptions& options = {},
                                                           const FrozenModel* last = nullptr) {
-  const Manifest manifest = read_manifest(checkpoint).first;
+  const detail::Manifest manifest = detail::read_manifest(checkpoint).first;
   if (manifest.base.empty()) return std::make_shared<const FrozenModel>(checkpoint, options);
   if (last != nullptr && last->tables().base().crc == manifest.base_crc)
     return std::make_shared<const FrozenModel>(*last, checkpoint);

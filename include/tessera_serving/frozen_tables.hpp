@@ -67,7 +67,7 @@ class FrozenTables {
 
   explicit FrozenTables(const std::filesystem::path& file, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(file), options) {}
-  /// In memory that the caller keeps; `name` is the file's in messages.
+  /// Reads tables in memory that the caller keeps; `name` is the file's in messages.
   FrozenTables(std::span<const std::byte> bytes, std::string name, FrozenOptions options = {})
       : FrozenTables(std::make_shared<const SafetensorsReader>(bytes, std::move(name)), options) {}
 
@@ -131,7 +131,7 @@ class FrozenTables {
     t.keys->find(keys, t.rows, rows.data());
   }
 
-  /// The same file with other rows and keys in place of its own, by table.
+  /// Returns the same file with other rows and keys in place of its own, by table.
   FrozenTables with(std::vector<std::shared_ptr<const detail::RowOverlay>> changed,
                     std::vector<std::shared_ptr<const detail::KeyTable>> keys,
                     CheckpointMark checkpoint) const {
@@ -154,7 +154,7 @@ class FrozenTables {
     require<DataError>(version->second == detail::kFrozenVersion,
                        "file '{}' has frozen tables of version '{}', this library reads {}",
                        file_->name(), version->second, detail::kFrozenVersion);
-    for (const TensorInfo& info : file_->tensors())
+    for (const detail::TensorInfo& info : file_->tensors())
       if (!info.name.starts_with(detail::kOwnTensors)) add(info);
     for (Table& table : tables_) add_keys(table);
     if (const std::string* mark = text(detail::kCheckpointKey)) {
@@ -182,7 +182,7 @@ class FrozenTables {
     return {value, rest};
   }
 
-  void add(const TensorInfo& info) {
+  void add(const detail::TensorInfo& info) {
     const auto fault = [&](std::string_view what) {
       return fmt::format("file '{}', table '{}': {}", file_->name(), info.name, what);
     };
@@ -200,13 +200,14 @@ class FrozenTables {
     if (!width || !rest.empty() || *width < 1 || *width > 1 << 20)
       throw DataError(fault(fmt::format("'{}' is no format and width", words)));
     table.width = *width;
-    const TensorType type =
+    const detail::TensorType type =
         detail::with_row_type(table.format, [](auto row) { return decltype(row)::type; });
     const auto bytes = static_cast<std::int64_t>(row_bytes(table.format, table.width));
     if (info.type != type || info.shape.size() != 2 || info.shape[0] < 1 ||
         info.shape[1] * static_cast<std::int64_t>(detail::tensor_type_size(type)) != bytes)
-      throw DataError(fault(fmt::format("{} {} is not its rows in {}", tensor_type_name(info.type),
-                                        detail::shape_text(info.shape), words)));
+      throw DataError(
+          fault(fmt::format("{} {} is not its rows in {}", detail::tensor_type_name(info.type),
+                            detail::shape_text(info.shape), words)));
     table.rows = info.shape[0];
     table.data = file_->bytes(info.name).data();
     if (reinterpret_cast<std::uintptr_t>(table.data) % detail::tensor_type_size(type) != 0)
@@ -225,13 +226,13 @@ class FrozenTables {
       throw DataError(fault(fmt::format("'{}' is no seed and name", *seed_and_name)));
     const std::string tensor = std::string(detail::kKeys) + table.name;
     if (!file_->contains(tensor)) throw DataError(fault("they are missing"));
-    const TensorInfo& info = file_->info(tensor);
+    const detail::TensorInfo& info = file_->info(tensor);
     const std::span<const std::byte> bytes = file_->bytes(tensor);
-    if (info.type != TensorType::i64 || info.shape.size() != 2 || info.shape[1] != 2 ||
+    if (info.type != detail::TensorType::i64 || info.shape.size() != 2 || info.shape[1] != 2 ||
         info.shape[0] < 1 || info.shape[0] > std::int64_t{1} << 32)
       throw DataError(
-          fault(fmt::format("{} {} is no list of keys and rows", tensor_type_name(info.type),
-                            detail::shape_text(info.shape))));
+          fault(fmt::format("{} {} is no list of keys and rows",
+                            detail::tensor_type_name(info.type), detail::shape_text(info.shape))));
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(detail::KeyTable::Slot) != 0)
       throw DataError(fault("they are not aligned"));
     const auto* const slots = reinterpret_cast<const detail::KeyTable::Slot*>(bytes.data());
@@ -247,7 +248,7 @@ class FrozenTables {
     require<DataError>(sums.size() == 4 * (file_->tensors().size() - 1),
                        "file '{}' lacks its checksums", file_->name());
     std::size_t at = 0;
-    for (const TensorInfo& info : file_->tensors()) {
+    for (const detail::TensorInfo& info : file_->tensors()) {
       if (info.name == detail::kChecksums) continue;
       std::uint32_t expected = 0;
       std::memcpy(&expected, sums.data() + at, sizeof(expected));

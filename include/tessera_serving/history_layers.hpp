@@ -27,7 +27,7 @@ class HistoryScratch {
  public:
   static constexpr std::int64_t kHistories = 64, kCandidates = 1024;  ///< at once
 
-  /// `dense`: the tensor of that name; layers only read it.
+  /// Takes `dense`, the tensor of that name; layers only read it.
   HistoryScratch(const ModelDescription& model, std::span<float> dense)
       : layers_(*model.history), width_(model.vector_width), head_(width_, 1) {
     std::size_t at = 0;
@@ -85,8 +85,8 @@ class HistoryScratch {
     ++offsets_.back(), ++targets_.back();
   }
 
-  /// Of all candidates, in order. `read(rows, matrix)` reads vectors of items. `pad`: the last
-  /// product is of a power of two of them.
+  /// Returns the logits of all candidates, in order. `read(rows, matrix)` reads vectors of items.
+  /// `pad`: the last product is of a power of two of them.
   template <class Read>
   std::span<const float> logits(const Read& read, bool pad) {
     const std::int64_t rows = std::ssize(items_), count = candidates(),

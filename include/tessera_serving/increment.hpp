@@ -66,12 +66,12 @@ inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
   return overlay;
 }
 
-/// Frozen tables with the rows and keys of an increment of the checkpoint that they were made of,
-/// in the same formats, in place of those of their file and of earlier increments (an increment
-/// holds all that changed since its base). With the base itself: as the file has them. Shares the
-/// file; takes the memory of the rows that changed, and two bits for each row. The checkpoint is
-/// verified whole before anything is taken. Throws DataError, naming the checkpoint, for one that
-/// is damaged, of another base, or does not fit.
+/// Returns frozen tables with the rows and keys of an increment of the checkpoint that they were
+/// made of, in the same formats, in place of those of their file and of earlier increments (an
+/// increment holds all that changed since its base). With the base itself: as the file has them.
+/// Shares the file; takes the memory of the rows that changed, and two bits for each row. The
+/// checkpoint is verified whole before anything is taken. Throws DataError, naming the checkpoint,
+/// for one that is damaged, of another base, or does not fit.
 inline FrozenTables with_increment(const FrozenTables& tables,
                                    const std::filesystem::path& checkpoint) {
   CheckpointReader reader(checkpoint);

@@ -26,8 +26,8 @@ class KeyTable {
     std::int64_t row = -1;  ///< negative: no key's
   };
 
-  /// keys[i] has row rows[i]; negative rows are passed over. `seed`: of the hash that places keys.
-  /// Throws DataError for a key that is there twice.
+  /// Makes a table: keys[i] has row rows[i]; negative rows are passed over. `seed`: of the hash
+  /// that places keys. Throws DataError for a key that is there twice.
   KeyTable(std::span<const std::int64_t> keys, std::span<const std::int64_t> rows,
            std::uint64_t seed)
       : seed_(seed) {
@@ -42,7 +42,7 @@ class KeyTable {
       slot = {keys[i], rows[i]};
     }
   }
-  /// Of slots as another one has them, which the caller keeps in memory.
+  /// Makes a table of slots as another one has them, which the caller keeps in memory.
   KeyTable(std::span<const Slot> slots, std::uint64_t seed) : slots_(slots), seed_(seed) {
     require<DataError>(!slots.empty(), "a vocabulary has no slots");
   }

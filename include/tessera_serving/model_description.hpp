@@ -115,18 +115,18 @@ struct ModelDescription {
   std::vector<TableInput> tables{};
   std::vector<CategoryInput> features{};  ///< in the order of their vectors
 
-  /// Inputs of the first layers; a 1 where there is no numeric column.
+  /// Returns the inputs of the first layers; a 1 where there is no numeric column.
   std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
-  /// Of what comes before the features' vectors.
+  /// Returns the columns of what comes before the features' vectors.
   std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
-  /// Of a sample's vectors side by side, with those.
+  /// Returns the columns of a sample's vectors side by side, with those.
   std::int64_t columns() const {
     std::int64_t sum = first_columns();
     for (const CategoryInput& feature : features) sum += table(feature.table).width;
     return sum;
   }
 
-  /// Of tables whose vectors go through a layer before their products.
+  /// Returns the widths of tables whose vectors go through a layer before their products.
   std::set<std::int64_t> projected_widths() const {
     std::set<std::int64_t> widths;
     for (const CategoryInput& feature : features)
@@ -484,16 +484,16 @@ inline void add_model_description(CheckpointContents& contents, const ModelDescr
                                   const std::map<std::string, KeyList>& lists = {}) {
   contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));
   if (lists.empty()) return;
-  std::vector<TensorInfo> infos;
+  std::vector<detail::TensorInfo> infos;
   std::string data;
-  const auto add = [&](std::string name, TensorType type, const auto& values) {
+  const auto add = [&](std::string name, detail::TensorType type, const auto& values) {
     const std::uint64_t begin = data.size();
     data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
     infos.push_back({std::move(name), type, {std::ssize(values)}, begin, data.size()});
   };
-  for (const auto& [table, list] : lists) add(table + ".keys", TensorType::i64, list.keys);
+  for (const auto& [table, list] : lists) add(table + ".keys", detail::TensorType::i64, list.keys);
   for (const auto& [table, list] : lists)
-    if (!list.rows.empty()) add(table + ".rows", TensorType::i32, list.rows);
+    if (!list.rows.empty()) add(table + ".rows", detail::TensorType::i32, list.rows);
   contents.set_file(std::string(ModelDescription::kKeysFile),
                     detail::format_safetensors_header({}, infos) + data);
 }

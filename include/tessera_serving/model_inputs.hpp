@@ -105,7 +105,7 @@ class ModelInputs {
           static_cast<std::size_t>(&model_.table(feature.table) - model_.tables.data()));
   }
 
-  /// The same with the vocabulary of an increment in place of its own.
+  /// Makes the same with the vocabulary of an increment in place of its own.
   ModelInputs(const ModelInputs& base, CheckpointReader& increment) : ModelInputs(base) {
     for (std::size_t t = 0; t < model_.tables.size(); ++t)
       if (model_.tables[t].rows_by == KeyRows::vocabulary) read_vocabulary(t, increment);

@@ -77,7 +77,7 @@ class Published {
     return current_;
   }
 
-  /// Readers that pin from now on get `value`.
+  /// Publishes `value`: readers that pin from now on get it.
   void publish(std::shared_ptr<const T> value) {
     {
       const std::lock_guard lock(mutex_);

@@ -43,7 +43,7 @@ T read_as(const std::byte* from) {
   return value;
 }
 
-/// Rounded half to even; 0 for NaN.
+/// Returns a code, rounded half to even; 0 for NaN.
 inline unsigned code_of(float x, float most) {
   return x > 0 ? static_cast<unsigned>(std::min(std::nearbyint(x), most)) : 0;
 }

@@ -51,7 +51,7 @@ struct ElementRow {
   static constexpr std::size_t bytes(int width) {
     return static_cast<std::size_t>(width) * sizeof(T);
   }
-  /// From `column` on, as RowSum reads them.
+  /// Returns the codes from `column` on, as RowSum reads them.
   static const T* at(const std::byte* row, int, int column) {
     return reinterpret_cast<const T*>(row) + column;
   }
@@ -89,7 +89,7 @@ struct Int4Codes {
   }
 };
 
-/// Two neighbouring halves as floats: by one instruction where the processor has it.
+/// Returns two neighbouring halves as floats: by one instruction where the processor has it.
 inline std::array<float, 2> two_halves(const std::byte* at) {
 #if defined(__F16C__)
   const Vector<std::int32_t, 4> halves{read_as<std::int32_t>(at)};
@@ -101,8 +101,8 @@ inline std::array<float, 2> two_halves(const std::byte* at) {
 #endif
 }
 
-/// N bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per lane; of
-/// whole registers the instruction is named where the processor has it.
+/// Returns N bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per
+/// lane; of whole registers the instruction is named where the processor has it.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> floats_of_bytes(const std::byte* at) {
   using Words = Vector<std::int32_t, N>;
@@ -129,14 +129,14 @@ template <int N>
                               broadcast<N>(from.offset));
   }
 }
-/// 0, 4, ..., 28, and from there again.
+/// Returns 0, 4, ..., 28, and from there again.
 template <int N>
 constexpr Vector<std::int32_t, N> nibble_shifts() {
   Vector<std::int32_t, N> shifts{};
   for (int lane = 0; lane < N; ++lane) shifts[lane] = lane % 8 * 4;
   return shifts;
 }
-/// N > 1: `column` is even.
+/// Loads N codes; if N > 1, `column` is even.
 template <int N>
 [[gnu::always_inline]] inline void load(Int4Codes from, Vector<float, N>& to) {
   const std::byte* const at = from.codes;

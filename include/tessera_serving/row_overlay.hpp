@@ -18,8 +18,8 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// which and where: whether a row is here, and how many before it are.
 class RowOverlay {
  public:
-  /// `rows`: of the table; `numbers`: which of them are here, ascending, inside the table, each
-  /// once. Their bytes go to `data()`, in that order.
+  /// Makes room for rows. `rows`: of the table; `numbers`: which of them are here, ascending,
+  /// inside the table, each once. Their bytes go to `data()`, in that order.
   RowOverlay(std::int64_t rows, std::span<const std::int64_t> numbers, std::size_t row_bytes)
       : words_(static_cast<std::size_t>(rows + 63) / 64), rows_(std::ssize(numbers)) {
     data_.resize(Host(), numbers.size() * row_bytes);

@@ -98,7 +98,7 @@ class CheckpointWatch {
     const std::optional<std::filesystem::path> latest = latest_checkpoint(folder_);
     if (!latest) return std::nullopt;
     struct stat manifest{};
-    const std::filesystem::path file = *latest / Manifest::kFile;
+    const std::filesystem::path file = *latest / detail::Manifest::kFile;
     // it may have been removed since
     if (::stat(file.c_str(), &manifest) != 0) return std::nullopt;
     Seen seen{*latest, manifest.st_ino, manifest.st_mtim.tv_sec, manifest.st_mtim.tv_nsec};

@@ -117,12 +117,12 @@ void save(Comm& c, const std::filesystem::path& folder, std::int64_t step) {
 /// The step of the latest checkpoint, which must be whole; other complete ones too.
 std::int64_t whole_latest(const std::filesystem::path& folder) {
   SelfCommunicator c;
-  for (const std::int64_t step : checkpoint_steps(folder)) {
+  for (const std::int64_t step : detail::checkpoint_steps(folder)) {
     Trained<RowWiseAdagrad, float, SelfCommunicator> model(c, layout(1), 99);
-    load_checkpoint(c, folder / checkpoint_name(step), model.contents);
+    load_checkpoint(c, folder / detail::checkpoint_name(step), model.contents);
     CHECK(model.is<float>(static_cast<std::uint64_t>(step)));
   }
-  const auto steps = checkpoint_steps(folder);
+  const auto steps = detail::checkpoint_steps(folder);
   return steps.empty() ? -1 : steps.back();
 }
 

@@ -82,14 +82,14 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   save<float>(folder.path / "f", 10'000);
   save<BFloat16>(folder.path / "b", 1 << 30);
   save<Half>(folder.path / "h", 1 << 30);
-  check_table(folder.path / "f" / checkpoint_name(3),
+  check_table(folder.path / "f" / detail::checkpoint_name(3),
               [](int row, int column) { return value<float>(5, "t", 0, row, column); });
-  check_table(folder.path / "b" / checkpoint_name(3), [](int row, int column) {
+  check_table(folder.path / "b" / detail::checkpoint_name(3), [](int row, int column) {
     return to_float(value<BFloat16>(5, "t", 0, row, column));
   });
-  check_table(folder.path / "h" / checkpoint_name(3),
+  check_table(folder.path / "h" / detail::checkpoint_name(3),
               [](int row, int column) { return to_float(value<Half>(5, "t", 0, row, column)); });
-  const std::filesystem::path checkpoint = folder.path / "f" / checkpoint_name(3);
+  const std::filesystem::path checkpoint = folder.path / "f" / detail::checkpoint_name(3);
   CHECK(run("'" + checkpoint.string() + "'"));
   const std::string listing = text_of(folder.path / "out");
   for (const std::string part : {"step 3, 7 files, all checksums right", "t.weight ", "t.sum ",
@@ -105,7 +105,7 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   // are refused.
   const std::filesystem::path other = folder.path / "other";
   std::filesystem::copy(checkpoint, other);
-  const auto write = [&](const Manifest& manifest) {
+  const auto write = [&](const detail::Manifest& manifest) {
     std::ofstream(other / "manifest.json", std::ios::binary) << detail::format_manifest(manifest);
   };
   const auto refused = [&](const std::string& arguments, const std::string& what) {
@@ -113,8 +113,8 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
     CHECK(text_of(folder.path / "err").find(what) != std::string::npos);
     CHECK(text_of(folder.path / "out") == "");
   };
-  Manifest manifest = read_manifest(checkpoint).first;
-  manifest.base = checkpoint_name(1);
+  detail::Manifest manifest = detail::read_manifest(checkpoint).first;
+  manifest.base = detail::checkpoint_name(1);
   write(manifest);
   CHECK(run("'" + other.string() + "'"));
   CHECK(text_of(folder.path / "out")
@@ -124,7 +124,7 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   refused(" --torch '" + (folder.path / "no").string() + "'",
           "only the rows that changed since step-000000000001");
   manifest.base.clear();
-  manifest.files[0].name = "../f/" + checkpoint_name(3) + "/" + manifest.files[0].name;
+  manifest.files[0].name = "../f/" + detail::checkpoint_name(3) + "/" + manifest.files[0].name;
   write(manifest);
   refused("", "is no plain file name");
   // It finds damage, too.

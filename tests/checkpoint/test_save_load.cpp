@@ -164,7 +164,7 @@ TEST_CASE("files are plain safetensors of whole tables, cut by rows where they a
   const SafetensorsReader dense(checkpoint / "0003-dense.safetensors");
   CHECK(dense.info("mlp.weight").shape == std::vector<std::int64_t>{30, 100});
   CHECK(dense.read<float>("mlp.weight").at(2'999) == 3'004.0f);
-  const Manifest manifest = read_manifest(checkpoint).first;
+  const detail::Manifest manifest = detail::read_manifest(checkpoint).first;
   CHECK(manifest.step == 12);
   CHECK(manifest.numbers ==
         std::map<std::string, std::uint64_t>{{"epoch", 13}, {"seed", 5}, {"step", 12}});
@@ -353,7 +353,7 @@ TEST_CASE(
     values[0] += static_cast<float>(step);
     save_checkpoint(c, folder.path, contents, step, {.keep = 2});
   }
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{200, 1000});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{200, 1000});
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path),
                       std::filesystem::directory_iterator()) == 2);
   CHECK(CheckpointReader(*latest_checkpoint(folder.path)).read<float>("a").at(0) == 2235.0f);
@@ -370,23 +370,23 @@ TEST_CASE("what was just saved stays, and so do later steps of another training"
   Small model;
   for (const std::int64_t step : {5, 100, 200}) model.save(folder.path, step);
   CHECK(model.save(folder.path, 10, {.keep = 1}).warning == "");
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{10, 100, 200});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{10, 100, 200});
   model.save(folder.path, 20, {.keep = 2});
   model.save(folder.path, 30, {.keep = 2});
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{20, 30, 100, 200});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{20, 30, 100, 200});
 }
 
 TEST_CASE("an older checkpoint that is damaged does not end a save; nothing is removed meanwhile") {
   const TemporaryFolder folder;
   Small model;
   for (const std::int64_t step : {1, 2, 3}) model.save(folder.path, step);
-  const auto manifest = folder.path / checkpoint_name(2) / "manifest.json";
+  const auto manifest = folder.path / detail::checkpoint_name(2) / "manifest.json";
   write_bytes(manifest, bytes_of(manifest).replace(40, 1, "?"));
   CHECK(model.save(folder.path, 4, {.keep = 3})
             .warning.find("not removed: file '" + manifest.string()) != std::string::npos);
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 2, 3, 4});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 2, 3, 4});
   CHECK(model.save(folder.path, 5, {.keep = 3}).warning == "");
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{3, 4, 5});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{3, 4, 5});
 }
 
 TEST_CASE("names that saves do not make are left alone") {
@@ -396,7 +396,7 @@ TEST_CASE("names that saves do not make are left alone") {
                            ".partial-step-000000000003", ".partial-removed-step-000000000002"})
     std::filesystem::create_directories(folder.path / name / "x");
   model.save(folder.path, 4, {.keep = 1});
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{4});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{4});
   for (const char* name : {".partial-notes", "step--00000000099", "step-7"})
     CHECK(std::filesystem::exists(folder.path / name / "x"));
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path),
@@ -427,7 +427,7 @@ TEST_CASE("FIFOs, devices and manifests without end are refused at once") {
   const TemporaryFolder folder;
   Small model;
   model.save(folder.path, 1);
-  const std::filesystem::path checkpoint = folder.path / checkpoint_name(1);
+  const std::filesystem::path checkpoint = folder.path / detail::checkpoint_name(1);
   for (const std::filesystem::path& file :
        {checkpoint / "manifest.json", checkpoint / "0000-dense.safetensors"}) {
     const std::string good = bytes_of(file);
@@ -456,11 +456,13 @@ TEST_CASE("a checkpoint of another step than its folder says, and a folder of ch
   model.save(folder.path, 5);
   CHECK(model.refusal(folder.path) ==
         "'" + folder.path.string() + "' holds checkpoints and is none itself: load one of them; " +
-            "latest_checkpoint gives '" + (folder.path / checkpoint_name(5)).string() + "'");
-  std::filesystem::rename(folder.path / checkpoint_name(5), folder.path / checkpoint_name(6));
-  CHECK(model.refusal(folder.path / checkpoint_name(6) / "")
+            "latest_checkpoint gives '" + (folder.path / detail::checkpoint_name(5)).string() +
+            "'");
+  std::filesystem::rename(folder.path / detail::checkpoint_name(5),
+                          folder.path / detail::checkpoint_name(6));
+  CHECK(model.refusal(folder.path / detail::checkpoint_name(6) / "")
             .find("is of step 5, which is not that of its folder") != std::string::npos);
-  std::filesystem::rename(folder.path / checkpoint_name(6), folder.path / "best");
+  std::filesystem::rename(folder.path / detail::checkpoint_name(6), folder.path / "best");
   CHECK(model.refusal(folder.path / "best") == "");
 }
 
@@ -471,7 +473,7 @@ TEST_CASE("a long list of differences is shown in part") {
     model.contents.add_number(
         fmt::format("n{}", i), [] { return std::uint64_t{0}; }, [](std::uint64_t) {});
   model.save(folder.path, 1);
-  const std::string text = other.refusal(folder.path / checkpoint_name(1));
+  const std::string text = other.refusal(folder.path / detail::checkpoint_name(1));
   CHECK(std::count(text.begin(), text.end(), '\n') == 21);
   CHECK(text.ends_with("\n  and 980 more"));
 }
@@ -488,7 +490,7 @@ TEST_CASE("only what is named may be missing or left over") {
     model.contents.add("dense.m", {2}, std::span(state));
     save_checkpoint(c, folder.path, model.contents, 1);
   }
-  const auto checkpoint = folder.path / checkpoint_name(1);
+  const auto checkpoint = folder.path / detail::checkpoint_name(1);
   // To score: no optimizer's state.
   Trained<Sgd, float, SelfCommunicator> scoring(c, two, 99);
   load_checkpoint(c, checkpoint, scoring.contents, {.extra = {"*.sum", "dense.*"}});
@@ -532,7 +534,7 @@ TEST_CASE("values that are no numbers are refused where that is asked for, in ev
             "rank 1: checkpoint: 't.weight' holds values that are NaN or infinite: it is not saved",
             DataError);
       });
-    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
+    CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
   };
   refused(float());
   refused(Half());
@@ -559,22 +561,22 @@ TEST_CASE("tensors without a name, and those of another type than was compared")
   save_checkpoint(model.c, folder.path, crafted, 2);
   // Step 2 becomes an increment of step 1, in which a tensor without a name once stood for all that
   // are no row numbers.
-  const auto write = [&](std::int64_t step, const Manifest& manifest) {
+  const auto write = [&](std::int64_t step, const detail::Manifest& manifest) {
     const std::string text = detail::format_manifest(manifest);
-    write_bytes(folder.path / checkpoint_name(step) / "manifest.json", text);
+    write_bytes(folder.path / detail::checkpoint_name(step) / "manifest.json", text);
     return detail::crc32(text);
   };
-  Manifest base = read_manifest(folder.path / checkpoint_name(1)).first,
-           top = read_manifest(folder.path / checkpoint_name(2)).first;
-  top.base = checkpoint_name(1);
+  detail::Manifest base = detail::read_manifest(folder.path / detail::checkpoint_name(1)).first,
+                   top = detail::read_manifest(folder.path / detail::checkpoint_name(2)).first;
+  top.base = detail::checkpoint_name(1);
   top.base_crc = write(1, base);
   write(2, top);
   const std::string type = "'a' is U8 in the checkpoint, F32 in the model";
-  CHECK(model.refusal(folder.path / checkpoint_name(2)).find(type) != std::string::npos);
-  base.tensors.push_back({"", TensorType::f32, {0}, {}});
+  CHECK(model.refusal(folder.path / detail::checkpoint_name(2)).find(type) != std::string::npos);
+  base.tensors.push_back({"", detail::TensorType::f32, {0}, {}});
   top.base_crc = write(1, base);
   write(2, top);
-  CHECK(model.refusal(folder.path / checkpoint_name(2)).find("a tensor without a name") !=
+  CHECK(model.refusal(folder.path / detail::checkpoint_name(2)).find("a tensor without a name") !=
         std::string::npos);
   CHECK(model.values == std::vector<float>{1, 2, 3, 4});
 }

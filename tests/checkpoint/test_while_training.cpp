@@ -156,14 +156,15 @@ TEST_CASE("tensors that hold NaN or infinite numbers are named, states are not")
   CheckpointContents contents;
   contents.add(tables);
   contents.add("top.0.weight", {10}, std::span(dense));
-  CHECK(non_finite_tensors(contents).empty());
+  CHECK(detail::non_finite_tensors(contents).empty());
   dense[9] = std::numeric_limits<float>::infinity();
   visit(tables,
         [](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
           if (table == "b" && array == 0 && row == 8000 && column == 3) x = std::nanf("");
           if (table == "c" && array == 1) x = std::nanf("");
         });
-  CHECK(non_finite_tensors(contents) == std::vector<std::string>{"b.weight", "top.0.weight"});
+  CHECK(detail::non_finite_tensors(contents) ==
+        std::vector<std::string>{"b.weight", "top.0.weight"});
 }
 
 TEST_CASE("rows change between begin_update and end_update alone, however they do") {
@@ -225,7 +226,7 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
       for (int i = 0; i < 10 && !published; ++i) {
         if (const auto base = save.poll(c)) {
           published = true;
-          CHECK(base->name == checkpoint_name(2));
+          CHECK(base->name == detail::checkpoint_name(2));
         }
       }
       if (!published) save.finish(c);
@@ -234,7 +235,7 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
     });
     Values loaded;
     load_into(
-        loaded, folder.path / checkpoint_name(2),
+        loaded, folder.path / detail::checkpoint_name(2),
         random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3))),
         2);
     INFO("seed " << seed << ", " << copied << " rows copied aside");
@@ -289,11 +290,11 @@ TEST_CASE("a save that is given up leaves the earlier ones, and training goes on
       const AsyncSave save(c, folder.path, contents, 2);
     }
     c.barrier();
-    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
+    CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
     c.barrier();
     AsyncSave save(c, folder.path, contents, 3);
     save.finish(c);
-    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3});
+    CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3});
   });
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path),
                       std::filesystem::directory_iterator()) == 2);
@@ -332,15 +333,17 @@ TEST_CASE("a full checkpoint and an increment") {
     const Layout other =
         random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
     Values loaded;
-    load_into(loaded, folder.path / checkpoint_name(3), other, 3);
+    load_into(loaded, folder.path / detail::checkpoint_name(3), other, 3);
     CHECK(loaded.all == first.all);
-    load_into(loaded, folder.path / checkpoint_name(4), other, 4);
+    load_into(loaded, folder.path / detail::checkpoint_name(4), other, 4);
     CHECK(loaded.all == second.all);
     // The full one stays as long as an increment needs it.
-    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3, 4});
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(1)))
+    CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3, 4});
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder.path / detail::checkpoint_name(1)))
       full += entry.file_size();
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(3)))
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder.path / detail::checkpoint_name(3)))
       increment += entry.file_size();
     // It cannot be replaced, and another full checkpoint of the same name is not the base.
     SelfCommunicator c;
@@ -350,10 +353,10 @@ TEST_CASE("a full checkpoint and an increment") {
     CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1),
                          doctest::Contains("'step-000000000003' beside it is an increment"),
                          DataError);
-    load_into(loaded, folder.path / checkpoint_name(4), other, 4);
-    std::filesystem::remove_all(folder.path / checkpoint_name(1));
+    load_into(loaded, folder.path / detail::checkpoint_name(4), other, 4);
+    std::filesystem::remove_all(folder.path / detail::checkpoint_name(1));
     save_checkpoint(c, folder.path, contents, 1);
-    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(4), contents),
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / detail::checkpoint_name(4), contents),
                          doctest::Contains("is an increment of another"), DataError);
   }
   CHECK(increment < full * 3 / 4);
@@ -400,7 +403,7 @@ TEST_CASE(
     gate.assign(6, 0.0f);
     own.assign(2, 0.0f);
     numbers.assign(3, 0);
-    load_checkpoint(c, folder.path / checkpoint_name(2), contents);
+    load_checkpoint(c, folder.path / detail::checkpoint_name(2), contents);
     note(now);
     CHECK(now == then);
     CHECK(gate == std::vector<float>{1, 2, 3, 4, 5, 6});
@@ -411,34 +414,38 @@ TEST_CASE(
   reload();
 
   // A mark that does not fit the base is refused.
-  const auto file = folder.path / checkpoint_name(2) / "manifest.json";
-  const auto write = [&](const Manifest& manifest) {
+  const auto file = folder.path / detail::checkpoint_name(2) / "manifest.json";
+  const auto write = [&](const detail::Manifest& manifest) {
     std::ofstream(file, std::ios::binary) << detail::format_manifest(manifest);
   };
-  const Manifest good = read_manifest(folder.path / checkpoint_name(2)).first;
-  CHECK(good.version == Manifest::kIncrements);
-  CHECK(read_manifest(folder.path / checkpoint_name(1)).first.version == Manifest::kWhole);
-  const auto tensor = [](Manifest& manifest, std::string_view name) -> detail::StoredTensor& {
+  const detail::Manifest good =
+      detail::read_manifest(folder.path / detail::checkpoint_name(2)).first;
+  CHECK(good.version == detail::Manifest::kIncrements);
+  CHECK(detail::read_manifest(folder.path / detail::checkpoint_name(1)).first.version ==
+        detail::Manifest::kWhole);
+  const auto tensor = [](detail::Manifest& manifest,
+                         std::string_view name) -> detail::StoredTensor& {
     return *std::find_if(manifest.tensors.begin(), manifest.tensors.end(),
                          [&](const detail::StoredTensor& t) { return t.name == name; });
   };
-  CHECK(tensor(const_cast<Manifest&>(good), "t.weight").row_numbers == "t.rows_");
+  CHECK(tensor(const_cast<detail::Manifest&>(good), "t.weight").row_numbers == "t.rows_");
   const auto refused = [&](const char* what, auto change) {
-    Manifest bad = good;
+    detail::Manifest bad = good;
     change(bad);
     write(bad);
-    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(2), contents),
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / detail::checkpoint_name(2), contents),
                          doctest::Contains(what), DataError);
   };
   refused("the base 'step-000000000001' has no such tensor",
-          [&](Manifest& bad) { tensor(bad, "t.weight").type = TensorType::u8; });
+          [&](detail::Manifest& bad) { tensor(bad, "t.weight").type = detail::TensorType::u8; });
   refused("the base 'step-000000000001' has no such tensor",
-          [&](Manifest& bad) { tensor(bad, "t.weight").shape[1] = 3; });
+          [&](detail::Manifest& bad) { tensor(bad, "t.weight").shape[1] = 3; });
   refused("its row numbers 'gate.rows' must be",
-          [&](Manifest& bad) { tensor(bad, "t.weight").row_numbers = "gate.rows"; });
+          [&](detail::Manifest& bad) { tensor(bad, "t.weight").row_numbers = "gate.rows"; });
   refused("its row numbers 'none' must be",
-          [&](Manifest& bad) { tensor(bad, "t.sum").row_numbers = "none"; });
-  refused("must be another tensor", [&](Manifest& bad) { bad.version = Manifest::kWhole; });
+          [&](detail::Manifest& bad) { tensor(bad, "t.sum").row_numbers = "none"; });
+  refused("must be another tensor",
+          [&](detail::Manifest& bad) { bad.version = detail::Manifest::kWhole; });
   write(good);
   reload();
 }
@@ -464,10 +471,10 @@ TEST_CASE("increments of the first version, which mark nothing, are read") {
     save_increment(c, folder.path, changed, base, 2);
     then.add(tables);
     c.barrier();
-    const auto top = folder.path / checkpoint_name(2);
+    const auto top = folder.path / detail::checkpoint_name(2);
     if (c.rank() == 0) {
-      Manifest manifest = read_manifest(top).first;
-      manifest.version = Manifest::kWhole;
+      detail::Manifest manifest = detail::read_manifest(top).first;
+      manifest.version = detail::Manifest::kWhole;
       for (detail::StoredTensor& tensor : manifest.tensors) tensor.row_numbers.clear();
       std::ofstream(top / "manifest.json", std::ios::binary) << detail::format_manifest(manifest);
     }

@@ -261,7 +261,7 @@ void one_model(Tier tier, const std::string& folder, std::vector<int> rank_count
   for (const int ranks : rank_counts) {
     CAPTURE(ranks);
     std::array<std::vector<Seen>, 3> seen;
-    std::vector<CacheCounters> counters(static_cast<std::size_t>(ranks));
+    std::vector<detail::CacheCounters> counters(static_cast<std::size_t>(ranks));
     for (int run = 0; run < 3; ++run) {  // in memory; behind caches; those, routed ahead
       seen[static_cast<std::size_t>(run)].resize(static_cast<std::size_t>(ranks));
       run_ranks(ranks, [&](ThreadCommunicator& host) {

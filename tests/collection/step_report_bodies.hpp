@@ -93,7 +93,7 @@ void reports_are_what_happened() {
           CHECK(report.norm != report.norm);
           CHECK(report.clipped_share == 0);
           CHECK(report[ReportedStage::route].rows == std::ssize(batch.ids));
-          REQUIRE(report.spans.size() == reported_stages.size());
+          REQUIRE(report.spans.size() == detail::reported_stages.size());
           for (std::size_t i = 0; i < report.spans.size(); ++i) {
             CHECK(report.spans[i].stage == static_cast<ReportedStage>(i));
             CHECK(report.spans[i].begin <= report.spans[i].end);

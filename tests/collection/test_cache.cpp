@@ -158,7 +158,7 @@ TEST_CASE(
     train(memory, 3, 6);
     CHECK(caches::same_bits(tables_of(memory), tables_of(file)));
     train(loaded, 10, 12);  // whose rows, changed ones in its caches too, all go
-    load_checkpoint(c, folder.path / "saved" / checkpoint_name(3), of_loaded);
+    load_checkpoint(c, folder.path / "saved" / detail::checkpoint_name(3), of_loaded);
     CHECK(caches::same_bits(tables_of(loaded), at_3));
     train(loaded, 3, 6);
     CHECK(caches::same_bits(tables_of(memory), tables_of(loaded)));
@@ -168,7 +168,7 @@ TEST_CASE(
   // byte for byte
   std::size_t files = 0;
   for (const auto& entry :
-       std::filesystem::directory_iterator(folder.path / "saved" / checkpoint_name(6))) {
+       std::filesystem::directory_iterator(folder.path / "saved" / detail::checkpoint_name(6))) {
     if (entry.path().extension() != ".safetensors") continue;
     ++files;
     const auto bytes = [](const std::filesystem::path& p) {
@@ -176,7 +176,7 @@ TEST_CASE(
       return std::string(std::istreambuf_iterator<char>(in), {});
     };
     CHECK(bytes(entry.path()) ==
-          bytes(folder.path / "again" / checkpoint_name(6) / entry.path().filename()));
+          bytes(folder.path / "again" / detail::checkpoint_name(6) / entry.path().filename()));
   }
   CHECK(files == caches::names.size());
 }

@@ -236,11 +236,11 @@ TEST_CASE("training groups: element types of a group's own, and checkpoints betw
         needed);
   SelfCommunicator self;
   Mixed mixed(self, Host{}, {});
-  CHECK(mixed.tables().element_type(0) == TensorType::f32);
-  CHECK(mixed.tables().element_type(2) == TensorType::bf16);
-  CHECK(mixed.tables().element_type(3) == TensorType::f16);
-  CHECK(mixed.tables().states(0)[1].type == TensorType::bf16);
-  CHECK(mixed.tables().states(2)[0].type == TensorType::f32);
+  CHECK(mixed.tables().element_type(0) == detail::TensorType::f32);
+  CHECK(mixed.tables().element_type(2) == detail::TensorType::bf16);
+  CHECK(mixed.tables().element_type(3) == detail::TensorType::f16);
+  CHECK(mixed.tables().states(0)[1].type == detail::TensorType::bf16);
+  CHECK(mixed.tables().states(2)[0].type == detail::TensorType::f32);
   CHECK(mixed.count_non_finite_weights() == 0);
   backward_of_ones(mixed);
 

@@ -21,7 +21,7 @@ TEST_CASE("reports: accumulated batches are one step; the share that was clipped
 TEST_CASE("reports: how evenly ranks share a stage") {
   std::array<StepReport, 3> reports;
   for (const int r : {0, 1, 2}) reports[r][ReportedStage::lookup].seconds = r == 1 ? 4 : 1;
-  const StageBalance found = balance(reports, ReportedStage::lookup);
+  const detail::StageBalance found = balance(reports, ReportedStage::lookup);
   CHECK(found.mean == doctest::Approx(2));
   CHECK(found.most == 4);
   CHECK(found.slowest == 1);

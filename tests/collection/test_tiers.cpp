@@ -41,7 +41,7 @@ TEST_CASE("OnHost: the policy's rectangles, each with its memory") {
 TEST_CASE("each memory has its budget, and the one that is too small is named") {
   // of 4 bytes an element and 4 a row: query 68,000 in 4 parts; user 12,800 + 3,200; country 1,800
   const Layout layout = Mixed::layout({4});
-  const MemoryCost cost{4, 4};
+  const detail::MemoryCost cost{4, 4};
   CHECK(detail::check_memory(layout, cost, 20'000).ok());
   CHECK(detail::check_memory(layout, cost, 20'000, 17'000).ok());
   CHECK(describe(detail::check_memory(layout, cost, 20'000, 16'999)) ==

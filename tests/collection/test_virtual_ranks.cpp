@@ -92,7 +92,7 @@ Model train(const Layout& layout) {
   run_ranks(ranks, [&](ThreadCommunicator& c) {
     LayoutCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator> e{
         c, Host{}, layout, {.learning_rate = 0.125f, .seed = 7}};
-    const VirtualRanks<Host> parts(Host{}, kParts, c.rank(), ranks);
+    const detail::VirtualRanks<Host> parts(Host{}, kParts, c.rank(), ranks);
     const std::int64_t begin = parts.first(kSamples),
                        end = begin + parts.begin(kSamples, parts.count());
     for (int step = 0; step < steps; ++step) {
@@ -126,14 +126,15 @@ std::vector<float> random_values(unsigned seed, std::size_t count) {
 }  // namespace
 
 TEST_CASE("fixed sums: one model under any plan, on 1, 2, 4 and 8 ranks") {
-  const Model one = train(with_fixed_sums(kLayouts[0](1), kParts, kLists));
+  const Model one = train(detail::with_fixed_sums(kLayouts[0](1), kParts, kLists));
   int differed = 0;  // what this is for
   for (std::size_t plan = 0; plan < kLayouts.size(); ++plan)
     for (const int ranks : {1, 2, 4, 8}) {
       if (plan == 4 && ranks == 1) continue;  // two nodes
       CAPTURE(plan);
       CAPTURE(ranks);
-      const Layout layout = kLayouts[plan](ranks), fixed = with_fixed_sums(layout, kParts, kLists);
+      const Layout layout = kLayouts[plan](ranks),
+                   fixed = detail::with_fixed_sums(layout, kParts, kLists);
       REQUIRE(fixed.fault.ok());
       const Model found = train(fixed);
       CHECK(same_bits(found.outputs, one.outputs));
@@ -149,7 +150,8 @@ TEST_CASE("fixed sums: tables with lists have the same cuts everywhere, copies a
     for (const int ranks : {2, 4, 8}) {
       CAPTURE(plan);
       CAPTURE(ranks);
-      const Layout layout = kLayouts[plan](ranks), fixed = with_fixed_sums(layout, kParts, kLists);
+      const Layout layout = kLayouts[plan](ranks),
+                   fixed = detail::with_fixed_sums(layout, kParts, kLists);
       std::set<std::int64_t> expected, edges;
       for (int k = 0; k <= kParts; ++k) expected.insert(even_cut(203, kParts, k));
       for (const Shard& shard : fixed.shards) {
@@ -163,14 +165,14 @@ TEST_CASE("fixed sums: tables with lists have the same cuts everywhere, copies a
       if (plan == 0) CHECK(std::ranges::count(fixed.shards, 2, &Shard::table) == 1);
     }
   // copies go to the emptiest ranks: 203 x 16, 60 x 32, 5 x 16
-  const Layout fixed = with_fixed_sums(kLayouts[3](4), kParts, std::vector<bool>(4));
+  const Layout fixed = detail::with_fixed_sums(kLayouts[3](4), kParts, std::vector<bool>(4));
   REQUIRE(fixed.shards.size() == 3);
   CHECK(std::set<int>{fixed.shards[0].rank, fixed.shards[1].rank, fixed.shards[2].rank}.size() ==
         3);
-  CHECK_THROWS_WITH_AS(with_fixed_sums(fixed, 0, kLists), doctest::Contains("give 1 or more"),
-                       InvalidArgument);
-  CHECK_THROWS_WITH_AS(with_fixed_sums(fixed, 8, {true}), doctest::Contains("1 entries for 4"),
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(detail::with_fixed_sums(fixed, 0, kLists),
+                       doctest::Contains("give 1 or more"), InvalidArgument);
+  CHECK_THROWS_WITH_AS(detail::with_fixed_sums(fixed, 8, {true}),
+                       doctest::Contains("1 entries for 4"), InvalidArgument);
 }
 
 TEST_CASE("virtual ranks: one tree of sums on any number of ranks") {
@@ -196,7 +198,7 @@ TEST_CASE("virtual ranks: one tree of sums on any number of ranks") {
   CHECK(!same_bits(in_order, level[0]));
   for (const int ranks : {1, 2, 4, 8})
     run_ranks(ranks, [&](ThreadCommunicator& c) {
-      VirtualRanks<Host> mine(Host{}, kParts, c.rank(), ranks);
+      detail::VirtualRanks<Host> mine(Host{}, kParts, c.rank(), ranks);
       for (int step = 0; step < 2; ++step) {
         std::vector<float> sum(size);
         std::vector<double> own;
@@ -217,7 +219,7 @@ TEST_CASE("virtual ranks: parts of a batch, and what they refuse") {
     for (const std::int64_t batch : {0, 3, 64, 101}) {
       std::int64_t at = 0;
       for (int r = 0; r < ranks; ++r) {
-        const VirtualRanks<Host> mine(Host{}, kParts, r, ranks);
+        const detail::VirtualRanks<Host> mine(Host{}, kParts, r, ranks);
         CHECK(mine.count() == kParts / ranks);
         CHECK(mine.first(batch) == at);
         for (int k = 0; k < mine.count();
@@ -226,14 +228,14 @@ TEST_CASE("virtual ranks: parts of a batch, and what they refuse") {
       }
       CHECK(at == batch);
     }
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 6, 0, 2), doctest::Contains("power of two"),
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 6, 0, 2),
+                       doctest::Contains("power of two"), InvalidArgument);
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 8, 0, 3), doctest::Contains("3 ranks"),
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 8, 0, 3), doctest::Contains("3 ranks"),
-                       InvalidArgument);
-  CHECK_THROWS_WITH_AS(VirtualRanks<Host>(Host{}, 2, 0, 4), doctest::Contains("at most"),
+  CHECK_THROWS_WITH_AS(detail::VirtualRanks<Host>(Host{}, 2, 0, 4), doctest::Contains("at most"),
                        InvalidArgument);
   SelfCommunicator self;
-  VirtualRanks<Host> mine(Host{}, 2, 0, 1);
+  detail::VirtualRanks<Host> mine(Host{}, 2, 0, 1);
   std::vector<float> values(3);
   mine.add(values);
   CHECK_THROWS_WITH_AS(mine.all_reduce(self, std::span<float>(values)),

@@ -25,14 +25,14 @@ TEST_CASE("golden files") {
 
     SafetensorsWriter writer;
     for (const auto& [key, text] : reader.metadata()) writer.set_metadata(key, text);
-    for (const TensorInfo& t : reader.tensors())
+    for (const detail::TensorInfo& t : reader.tensors())
       writer.add_bytes(t.name, t.type, t.shape, reader.bytes(t.name));
     const TestFile copy("tessera_test_golden_copy");
     writer.write(copy.path);
     const SafetensorsReader again(copy.path);
     CHECK(again.metadata() == reader.metadata());
     REQUIRE(again.tensors().size() == reader.tensors().size());
-    for (const TensorInfo& t : reader.tensors()) {
+    for (const detail::TensorInfo& t : reader.tensors()) {
       CHECK(again.info(t.name).type == t.type);
       CHECK(again.info(t.name).shape == t.shape);
       CHECK(std::ranges::equal(again.bytes(t.name), reader.bytes(t.name)));

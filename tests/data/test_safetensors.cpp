@@ -258,7 +258,7 @@ TEST_CASE("what the writer writes is read back, aligned, and laid out as the for
     length = length << 8 | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);
   CHECK((8 + length) % 8 == 0);
   CHECK(bytes.size() == 8 + length + 24 + 16 + 3 + 2 + 2);
-  for (const TensorInfo& t : reader.tensors())
+  for (const detail::TensorInfo& t : reader.tensors())
     CHECK(t.begin % detail::tensor_type_size(t.type) == 0);
   CHECK_FALSE(std::filesystem::exists(file.path.string() + ".partial"));
 

@@ -59,7 +59,7 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
   using Dot = DotInteraction<5, 16>;
   constexpr std::int64_t most = 1300;
   for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16}) {
-    if (!supported(precision)) continue;
+    if (!detail::supported(precision)) continue;
     const Host host({.threads = 2});
     Mlp<> bottom(host, {13, 64, 16}, {.last_relu = true, .precision = precision}),
         top(host, {Dot::columns(), 64, 1}, {.precision = precision});
@@ -90,7 +90,7 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
     step(most);
     CHECK(onednn_allocations > 0);  // both counters count
     // asking makes a primitive: before counting
-    const bool packs_ahead = supported(DensePrecision::bfloat16);
+    const bool packs_ahead = detail::supported(DensePrecision::bfloat16);
     const int before = large_allocations, onednn_before = onednn_allocations;
     for (int i = 0; i < 3; ++i) {
       step(most);

@@ -268,7 +268,7 @@ TEST_CASE("a linear layer") {
 }
 
 TEST_CASE("bfloat16 activations and products") {
-  if (!supported(DensePrecision::bfloat16)) {
+  if (!detail::supported(DensePrecision::bfloat16)) {
     CHECK_THROWS_WITH_AS(Mlp<>({2, 1}, {.precision = DensePrecision::bfloat16}),
                          "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); "
                          "use DensePrecision::float32",
@@ -298,7 +298,7 @@ TEST_CASE("inputs and outputs of 16 bits: what floats give, rounded once") {
       floats.forward(x.view(), wide_y.view()),
       "Mlp: an input or output of 16 bits needs .precision = DensePrecision::bfloat16",
       InvalidArgument);
-  if (!supported(DensePrecision::bfloat16)) return;
+  if (!detail::supported(DensePrecision::bfloat16)) return;
   for (const bool last_relu : {false, true}) {
     Mlp<> mlp({13, 20, 6}, {.last_relu = last_relu, .precision = DensePrecision::bfloat16});
     DenseParameters parameters(3, mlp);
@@ -341,7 +341,7 @@ TEST_CASE("inputs and outputs of 16 bits: what floats give, rounded once") {
 
 TEST_CASE("cross layers multiply in bfloat16") {
   const CrossOptions options{.layers = 2, .rank = 8, .precision = DensePrecision::bfloat16};
-  if (!supported(DensePrecision::bfloat16)) {
+  if (!detail::supported(DensePrecision::bfloat16)) {
     CHECK_THROWS_AS(CrossInteraction<Linear<>>(40, options), InvalidArgument);
     return;
   }

@@ -16,7 +16,7 @@ namespace {
 
 void check(std::string_view text) {
   try {
-    const Manifest manifest = detail::parse_manifest(text, "fuzz");
+    const detail::Manifest manifest = detail::parse_manifest(text, "fuzz");
     for (const detail::StoredTensor& tensor : manifest.tensors) {
       if (tensor.rows() < 0 || tensor.row_bytes() < 0) std::abort();
       std::int64_t rows = 0;
@@ -29,7 +29,7 @@ void check(std::string_view text) {
       if (rows != tensor.rows() || tensor.name.empty()) std::abort();
       if (tensor.row_numbers.empty()) continue;
       const detail::StoredTensor* numbers = manifest.find(tensor.row_numbers);
-      if (numbers == nullptr || numbers->type != TensorType::i64 ||
+      if (numbers == nullptr || numbers->type != detail::TensorType::i64 ||
           numbers->rows() != tensor.rows() || manifest.base.empty())
         std::abort();
     }

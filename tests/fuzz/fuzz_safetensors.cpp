@@ -12,30 +12,30 @@ using namespace tessera;
 
 namespace {
 
-void read(const SafetensorsReader& reader, const TensorInfo& t) {
+void read(const SafetensorsReader& reader, const detail::TensorInfo& t) {
   switch (t.type) {
-    case TensorType::f32:
+    case detail::TensorType::f32:
       reader.read<float>(t.name);
       break;
-    case TensorType::f16:
+    case detail::TensorType::f16:
       reader.read<Half>(t.name);
       break;
-    case TensorType::bf16:
+    case detail::TensorType::bf16:
       reader.read<BFloat16>(t.name);
       break;
-    case TensorType::f64:
+    case detail::TensorType::f64:
       reader.read<double>(t.name);
       break;
-    case TensorType::i64:
+    case detail::TensorType::i64:
       reader.read<std::int64_t>(t.name);
       break;
-    case TensorType::i32:
+    case detail::TensorType::i32:
       reader.read<std::int32_t>(t.name);
       break;
-    case TensorType::u8:
+    case detail::TensorType::u8:
       reader.read<std::uint8_t>(t.name);
       break;
-    case TensorType::boolean:
+    case detail::TensorType::boolean:
       reader.read<bool>(t.name);
       break;
   }
@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const SafetensorsReader reader(std::as_bytes(std::span(data, size)), "fuzz");
     std::uint64_t at = 0;
-    for (const TensorInfo& t : reader.tensors()) {
+    for (const detail::TensorInfo& t : reader.tensors()) {
       if (t.begin != at || !reader.contains(t.name)) std::abort();
       at = t.end;
       std::uint64_t elements = 1;

@@ -32,7 +32,7 @@ using ThreadVocabulary = Vocabulary<ThreadCommunicator>;
 /// What a step answered: the rows of each bag of the global batch, and the rows that changed hands.
 struct Answer {
   std::vector<Numbers> rows;
-  std::vector<ReusedRow> reused;
+  std::vector<detail::ReusedRow> reused;
   bool operator==(const Answer&) const = default;
 };
 
@@ -147,7 +147,7 @@ std::vector<Answer> answers(const std::uint8_t* data, std::size_t size, int rank
       Numbers rows(ids.size()), found(ids.size());
       const KeyedJagged<std::int64_t> given{
           static_cast<std::int64_t>(features), last - first, ids, offsets, {}};
-      const std::span<const ReusedRow> reused =
+      const std::span<const detail::ReusedRow> reused =
           vocabulary->learn(given, std::span<std::int64_t>(rows));
       check_rows(options, keys, rows);
       {

@@ -430,7 +430,7 @@ void tiers(benchmark::State& state, const TierCase& how, double skew) {
     embeddings.backward(pooled, {gradient.data(), batch, width});
   };
   for (int i = 0; i < (small_run() ? 2 : 30); ++i) step(0);  // the cache is full
-  const CacheCounters before = embeddings.tables().cache_counters();
+  const detail::CacheCounters before = embeddings.tables().cache_counters();
   const std::size_t first = turn;
   const double n = static_cast<double>(batch), row = 4.0 * width, table = static_cast<double>(rows);
   const double missed =
@@ -449,7 +449,7 @@ void tiers(benchmark::State& state, const TierCase& how, double skew) {
                                            missed * Cluster{}.missing_seconds)},
           step);
   static_cast<void>(ahead.take());
-  const CacheCounters after = embeddings.tables().cache_counters();
+  const detail::CacheCounters after = embeddings.tables().cache_counters();
   const double steps = static_cast<double>(turn - first);
   if (cached == 0) return;
   state.counters["hit_rate"] = 1 - static_cast<double>(after.fetched_rows - before.fetched_rows) /

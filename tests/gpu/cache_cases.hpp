@@ -83,12 +83,12 @@ inline void checkpoints() {
     save_checkpoint(c, path("saved"), of_file, 6);
     for (const char* const saved : {"cloned", "saved"}) {
       train(other, 10, 12);
-      load_checkpoint(c, folder.path / saved / checkpoint_name(3), of_other);
+      load_checkpoint(c, folder.path / saved / detail::checkpoint_name(3), of_other);
       CHECK(caches::same_bits(tables_of(other), at_3));
     }
     train(other, 3, 6);
     CHECK(caches::same_bits(tables_of(other), tables_of(file)));
-    load_checkpoint(c, folder.path / "saved" / checkpoint_name(6), of_memory);
+    load_checkpoint(c, folder.path / "saved" / detail::checkpoint_name(6), of_memory);
     CHECK(caches::same_bits(tables_of(memory), tables_of(file)));
   });
 }

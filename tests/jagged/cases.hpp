@@ -67,7 +67,9 @@ class Held {
         columns_(jagged.columns),
         values_(backend, jagged.values()),
         offsets_(backend, jagged.offsets()) {}
-  JaggedView<float> view() const { return {{values_.data(), rows_, columns_}, offsets_.span()}; }
+  jagged::JaggedView<float> view() const {
+    return {{values_.data(), rows_, columns_}, offsets_.span()};
+  }
   std::vector<float> read() const { return values_.read(); }
 
  private:
@@ -105,14 +107,15 @@ std::string refusal(const auto& f) {
 TEST_CASE("jagged: padded, its first or last rows, and back with zeros for what was cut") {
   for (const std::int64_t columns : kColumns)
     for (const std::int64_t most : {1, 5, 41})
-      for (const Keep keep : {Keep::first, Keep::last}) {
-        INFO("columns ", columns, ", max_length ", most, ", last ", keep == Keep::last);
+      for (const jagged::Keep keep : {jagged::Keep::first, jagged::Keep::last}) {
+        INFO("columns ", columns, ", max_length ", most, ", last ", keep == jagged::Keep::last);
         const Jagged jagged = random_jagged(1, kLengths, columns);
         std::vector<float> padded, back;
         for (const Rows& rows : jagged.sequences) {
           const std::int64_t length = std::ssize(rows),
-                             from =
-                                 keep == Keep::last ? std::max<std::int64_t>(0, length - most) : 0;
+                             from = keep == jagged::Keep::last
+                                        ? std::max<std::int64_t>(0, length - most)
+                                        : 0;
           for (std::int64_t p = 0; p < most; ++p)
             for (std::int64_t c = 0; c < columns; ++c)
               padded.push_back(from + p < length ? rows[from + p][c] : 0.0f);
@@ -124,9 +127,9 @@ TEST_CASE("jagged: padded, its first or last rows, and back with zeros for what 
         const Held held(backend, jagged), again(backend, random_jagged(2, kLengths, columns));
         const auto out = filled(backend, std::ssize(padded));
         const MatrixView<float> view{out.data(), std::ssize(kLengths) * most, columns};
-        jagged_to_padded_dense(backend, held.view(), most, view, keep);
+        jagged::jagged_to_padded_dense(backend, held.view(), most, view, keep);
         CHECK((out.read() == padded));
-        padded_dense_to_jagged(backend, view, most, again.view(), keep);
+        jagged::padded_dense_to_jagged(backend, view, most, again.view(), keep);
         CHECK((again.read() == back));
       }
 }
@@ -136,7 +139,7 @@ TEST_CASE("jagged: a padded matrix inside a wider one: nothing beside it is touc
   const Jagged jagged = random_jagged(3, {2, 0, 1}, 3);
   const Held held(backend, jagged);
   const auto wide = filled(backend, 6 * 5);
-  jagged_to_padded_dense(backend, held.view(), 2, {wide.data(), 6, 3, 5});
+  jagged::jagged_to_padded_dense(backend, held.view(), 2, {wide.data(), 6, 3, 5});
   const std::vector<float> got = wide.read(), values = jagged.values();
   const std::vector<int> row_of{0, 1, -1, -1, 2, -1};
   for (int row = 0; row < 6; ++row)
@@ -160,9 +163,9 @@ TEST_CASE("jagged: two joined sequence by sequence, and taken apart") {
         second_again(backend, random_jagged(7, {0, 2, 1, 0, 9, 0, 4, 33}, columns));
     const auto out = filled(backend, joined.rows() * columns);
     const MatrixView<float> view{out.data(), joined.rows(), columns};
-    concat_jagged(backend, first.view(), second.view(), view);
+    jagged::concat_jagged(backend, first.view(), second.view(), view);
     CHECK((out.read() == joined.values()));
-    split_jagged(backend, view, first_again.view(), second_again.view());
+    jagged::split_jagged(backend, view, first_again.view(), second_again.view());
     CHECK((first_again.read() == a.values()));
     CHECK((second_again.read() == b.values()));
   }
@@ -174,11 +177,11 @@ TEST_CASE("jagged: rows by a list, and to a list") {
   const Array<float, JaggedBackend> source(backend, from);
   const Array<std::int64_t, JaggedBackend> rows(backend, std::vector<std::int64_t>{3, -1, 0});
   const auto to = filled(backend, 6), spread = filled(backend, 8, 5.0f);
-  gather_rows(backend, MatrixView<const float>(source.data(), 4, 2), rows.span(),
-              {to.data(), 3, 2});
+  jagged::gather_rows(backend, MatrixView<const float>(source.data(), 4, 2), rows.span(),
+                      {to.data(), 3, 2});
   CHECK((to.read() == std::vector<float>{30, 31, 0, 0, 0, 1}));
-  scatter_rows(backend, MatrixView<const float>(to.data(), 3, 2), rows.span(),
-               {spread.data(), 4, 2});
+  jagged::scatter_rows(backend, MatrixView<const float>(to.data(), 3, 2), rows.span(),
+                       {spread.data(), 4, 2});
   CHECK((spread.read() == std::vector<float>{0, 1, 5, 5, 5, 5, 30, 31}));
 }
 
@@ -222,19 +225,20 @@ TEST_CASE("jagged: sums, means and softmax over sequences, and their gradients")
     const Array<float, JaggedBackend> upper(backend, gradient);
     const auto to = filled(backend, sequences * columns);
     const MatrixView<float> rows{to.data(), sequences, columns};
-    segment_sum(backend, held.view(), rows);
+    jagged::segment_sum(backend, held.view(), rows);
     CHECK(near(to.read(), sum));
-    segment_mean(backend, held.view(), rows);
+    jagged::segment_mean(backend, held.view(), rows);
     CHECK(near(to.read(), mean));
     const MatrixView<const float> g{upper.data(), sequences, columns};
     const Held out(backend, random_jagged(10, kLengths, columns));
-    segment_sum_backward(backend, g, out.view());
+    jagged::segment_sum_backward(backend, g, out.view());
     CHECK(near(out.read(), spread));
-    segment_mean_backward(backend, g, out.view());
+    jagged::segment_mean_backward(backend, g, out.view());
     CHECK(near(out.read(), spread_mean));
-    segment_softmax(backend, held.view(), held.view().values);
+    jagged::segment_softmax(backend, held.view(), held.view().values);
     CHECK(near(held.read(), softmax));
-    segment_softmax_backward(backend, held.view(), slopes.view().values, slopes.view().values);
+    jagged::segment_softmax_backward(backend, held.view(), slopes.view().values,
+                                     slopes.view().values);
     CHECK(near(slopes.read(), softmax_back));
   }
 }
@@ -246,18 +250,18 @@ TEST_CASE("jagged: ids of positions and of times; lengths and offsets") {
       held_offsets(backend, offsets), to_offsets(backend, std::vector<std::int64_t>(5, -1)),
       to_lengths(backend, std::vector<std::int64_t>(4, -1)),
       ids(backend, std::vector<std::int64_t>(9, -1));
-  lengths_to_offsets(backend, held_lengths.span(), to_offsets.span());
+  jagged::lengths_to_offsets(backend, held_lengths.span(), to_offsets.span());
   CHECK((to_offsets.read() == offsets));
-  offsets_to_lengths(backend, held_offsets.span(), to_lengths.span());
+  jagged::offsets_to_lengths(backend, held_offsets.span(), to_lengths.span());
   CHECK((to_lengths.read() == lengths));
-  position_ids(backend, held_offsets.span(), 4, ids.span());
+  jagged::position_ids(backend, held_offsets.span(), 4, ids.span());
   CHECK((ids.read() == std::vector<std::int64_t>{0, 1, 2, 0, 1, 2, 3, 3, 0}));
-  position_ids(backend, held_offsets.span(), 100, ids.span(), Keep::last);
+  jagged::position_ids(backend, held_offsets.span(), 100, ids.span(), jagged::Keep::last);
   CHECK((ids.read() == std::vector<std::int64_t>{2, 1, 0, 4, 3, 2, 1, 0, 0}));
   // distances 1,000,000, 60, 0 | 100, 2, 3, 1, 0 | 0: log / 0.301 = 45.9, 13.6; 15.3, 2.3, 3.65
   const std::vector<std::int64_t> times{5, 999945, 1000005, 0, 98, 97, 99, 100, 42};
   const Array<std::int64_t, JaggedBackend> held_times(backend, times);
-  time_bucket_ids(backend, held_offsets.span(), held_times.span(), 40, ids.span());
+  jagged::time_bucket_ids(backend, held_offsets.span(), held_times.span(), 40, ids.span());
   CHECK((ids.read() == std::vector<std::int64_t>{39, 13, 0, 15, 2, 3, 0, 0, 0}));
 
   std::vector<std::int64_t> many(1000), sums{0};
@@ -265,7 +269,7 @@ TEST_CASE("jagged: ids of positions and of times; lengths and offsets") {
   for (const std::int64_t length : many) sums.push_back(sums.back() + length);
   const Array<std::int64_t, JaggedBackend> held_many(backend, many),
       to(backend, std::vector<std::int64_t>(1001, -1));
-  lengths_to_offsets(backend, held_many.span(), to.span());
+  jagged::lengths_to_offsets(backend, held_many.span(), to.span());
   CHECK((to.read() == sums));
 }
 
@@ -273,13 +277,13 @@ TEST_CASE("jagged: no sequences, no rows") {
   const JaggedBackend backend;
   const Held none(backend, Jagged{3, {}}), empty(backend, Jagged{3, {{}, {}}});
   const auto to = filled(backend, 6);
-  segment_sum(backend, none.view(), {to.data(), 0, 3});
+  jagged::segment_sum(backend, none.view(), {to.data(), 0, 3});
   CHECK((to.read() == std::vector<float>(6, -77.0f)));
-  segment_sum(backend, empty.view(), {to.data(), 2, 3});
+  jagged::segment_sum(backend, empty.view(), {to.data(), 2, 3});
   CHECK((to.read() == std::vector<float>(6, 0.0f)));
-  segment_softmax(backend, empty.view(), empty.view().values);
-  concat_jagged(backend, empty.view(), empty.view(), {to.data(), 0, 3});
-  jagged_to_padded_dense(backend, none.view(), 4, {to.data(), 0, 3});
+  jagged::segment_softmax(backend, empty.view(), empty.view().values);
+  jagged::concat_jagged(backend, empty.view(), empty.view(), {to.data(), 0, 3});
+  jagged::jagged_to_padded_dense(backend, none.view(), 4, {to.data(), 0, 3});
 }
 
 TEST_CASE("jagged: shapes that do not fit are named, and nothing is written") {
@@ -291,29 +295,37 @@ TEST_CASE("jagged: shapes that do not fit are named, and nothing is written") {
     CHECK(refusal(f) == text);
     CHECK((to.read() == std::vector<float>(24, -77.0f)));
   };
-  says([&] { jagged_to_padded_dense(backend, held.view(), 0, {to.data(), 0, 3}); },
+  says([&] { jagged::jagged_to_padded_dense(backend, held.view(), 0, {to.data(), 0, 3}); },
        "jagged_to_padded_dense: max_length must be positive, got 0");
-  says([&] { jagged_to_padded_dense(backend, held.view(), 4, {to.data(), 7, 3}); },
+  says([&] { jagged::jagged_to_padded_dense(backend, held.view(), 4, {to.data(), 7, 3}); },
        "jagged_to_padded_dense: the padded matrix is 7 x 3, must be 8 x 3");
-  says([&] { concat_jagged(backend, held.view(), other.view(), {to.data(), 5, 3}); },
+  says([&] { jagged::concat_jagged(backend, held.view(), other.view(), {to.data(), 5, 3}); },
        "concat_jagged: 2 and 1 sequences; both need the same");
-  says([&] { concat_jagged(backend, held.view(), narrow.view(), {to.data(), 6, 3}); },
+  says([&] { jagged::concat_jagged(backend, held.view(), narrow.view(), {to.data(), 6, 3}); },
        "concat_jagged: 3 and 2 columns; both need the same");
-  says([&] { segment_mean(backend, held.view(), {to.data(), 2, 2}); },
+  says([&] { jagged::segment_mean(backend, held.view(), {to.data(), 2, 2}); },
        "segment_mean: the result is 2 x 2, must be 2 x 3");
-  says([&] { segment_sum(backend, JaggedView<const float>(), {to.data(), 0, 0}); },
+  says([&] { jagged::segment_sum(backend, jagged::JaggedView<const float>(), {to.data(), 0, 0}); },
        "segment_sum: offsets are empty; give sequences + 1 of them");
   if constexpr (JaggedBackend::host_readable) {
     const std::vector<std::int64_t> wrong{0, 2, 1, 3}, beyond{0, 4}, rows{0, 3}, lengths{2, -1};
     std::vector<std::int64_t> offsets(3, -1);
     const MatrixView<float> values = held.view().values;
-    says([&] { segment_sum(backend, JaggedView<const float>(values, wrong), {to.data(), 3, 3}); },
-         "segment_sum: offsets decrease after sequence 1");
-    says([&] { segment_sum(backend, JaggedView<const float>(values, beyond), {to.data(), 1, 3}); },
-         "segment_sum: offsets go from 0 to 4; they must go from 0 to 3, the rows of the values");
-    says([&] { gather_rows(backend, values, rows, {to.data(), 2, 3}); },
+    says(
+        [&] {
+          jagged::segment_sum(backend, jagged::JaggedView<const float>(values, wrong),
+                              {to.data(), 3, 3});
+        },
+        "segment_sum: offsets decrease after sequence 1");
+    says(
+        [&] {
+          jagged::segment_sum(backend, jagged::JaggedView<const float>(values, beyond),
+                              {to.data(), 1, 3});
+        },
+        "segment_sum: offsets go from 0 to 4; they must go from 0 to 3, the rows of the values");
+    says([&] { jagged::gather_rows(backend, values, rows, {to.data(), 2, 3}); },
          "gather_rows: rows[1] is 3, of 3 rows");
-    says([&] { lengths_to_offsets(backend, lengths, offsets); },
+    says([&] { jagged::lengths_to_offsets(backend, lengths, offsets); },
          "lengths_to_offsets: lengths[1] is -1");
     CHECK((offsets == std::vector<std::int64_t>(3, -1)));
   }

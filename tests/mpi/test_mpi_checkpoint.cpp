@@ -75,7 +75,7 @@ TEST_CASE("MPI ranks save, load, and fail together") {
     CHECK_THROWS_AS(load_checkpoint(c, folder.path / saved.name, unlike), DataError);
     CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, unlike, 2),
                          doctest::Contains("do not give the same"), DataError);
-    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
+    CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
     CHECK(values == std::vector<float>(7, 3.0f));
     c.barrier();
   }

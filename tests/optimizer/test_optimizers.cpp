@@ -25,6 +25,7 @@
 #include <tessera/laws/optimizer_laws.hpp>
 
 using namespace tessera;
+using namespace tessera::math;
 
 namespace {
 
@@ -96,7 +97,7 @@ void check_lanes(const O& optimizer) {
   float row_state[O::row_states + 1];
   std::fill_n(row_state, O::row_states, 0.5f);
   const auto row = op::shared_by_row<O>(step, row_state, {0.25f, 0.5f});
-  if constexpr (MeasuresUpdates<O>) {
+  if constexpr (detail::MeasuresUpdates<O>) {
     Lanes copies[2] = {state[0], state[1]};
     const Lanes measured = step.measured(weight, gradient, copies);
     float several[lanes];
@@ -310,7 +311,7 @@ TEST_CASE("weight decay by occurrence: rare rows shrink more, by FBGEMM's defini
       w -= adjusted * g;
       const auto step = optimizer.at(0.125f, iteration);
       float measured = static_cast<float>(g);
-      if constexpr (MeasuresUpdates<std::remove_cvref_t<decltype(optimizer)>>)
+      if constexpr (detail::MeasuresUpdates<std::remove_cvref_t<decltype(optimizer)>>)
         measured = step.measured(weight, measured, state);
       const auto row = step.row(state, measured * measured);
       weight = step.element(weight, static_cast<float>(g), state, row);

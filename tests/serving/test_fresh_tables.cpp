@@ -65,11 +65,11 @@ struct Training {
   std::filesystem::path save_whole(std::int64_t at) {
     base = save_checkpoint(rank, folder, contents, at);
     changed->clear();
-    return folder / checkpoint_name(at);
+    return folder / detail::checkpoint_name(at);
   }
   std::filesystem::path save_changes(std::int64_t at) {
     save_increment(rank, folder, *changed, base, at);
-    return folder / checkpoint_name(at);
+    return folder / detail::checkpoint_name(at);
   }
   std::vector<float> items() {
     std::vector<float> all(kRows * kWidth);
@@ -138,7 +138,7 @@ void write(const std::filesystem::path& path, const std::vector<char>& bytes) {
 /// Changes a tensor of a checkpoint, and its checksums with it.
 template <class T, class F>
 void edit_tensor(const std::filesystem::path& checkpoint, const std::string& name, F&& edit) {
-  Manifest manifest = read_manifest(checkpoint).first;
+  detail::Manifest manifest = detail::read_manifest(checkpoint).first;
   detail::StoredFile& file =
       manifest.files[static_cast<std::size_t>(manifest.find(name)->pieces.front().file)];
   std::vector<char> bytes = bytes_of(checkpoint / file.name);
@@ -154,7 +154,7 @@ void edit_tensor(const std::filesystem::path& checkpoint, const std::string& nam
         view.subspan(c << 20, std::min<std::size_t>(1 << 20, bytes.size() - (c << 20))));
   write(checkpoint / file.name, bytes);
   const std::string text = detail::format_manifest(manifest);
-  write(checkpoint / Manifest::kFile, {text.begin(), text.end()});
+  write(checkpoint / detail::Manifest::kFile, {text.begin(), text.end()});
 }
 
 }  // namespace
@@ -225,7 +225,7 @@ TEST_CASE("100 increments under two reading threads: each batch has the bits of 
     CHECK(tables.current()->checkpoint().step == kVersions);
     CHECK(tables.current()->changed_rows() == kRows + 65);
     // Back to the base, and forth over all between.
-    tables.apply(folder.path / "run" / checkpoint_name(0));
+    tables.apply(folder.path / "run" / detail::checkpoint_name(0));
     CHECK(same_bits(served(*tables.current()), versions.front()));
     CHECK(tables.current()->changed_rows() == 0);
     tables.apply(increments[7]);
@@ -284,7 +284,7 @@ TEST_CASE("what is damaged, partial, or of another base is refused, and the old 
   has(fault(other.save_whole(3)), "is a whole one, and file");
   has(fault(folder.path / "nowhere"), "nowhere");
 
-  const std::filesystem::path bad = folder.path / "bad" / checkpoint_name(2);
+  const std::filesystem::path bad = folder.path / "bad" / detail::checkpoint_name(2);
   const auto anew = [&] {
     std::filesystem::remove_all(folder.path / "bad");
     std::filesystem::create_directories(folder.path / "bad");
@@ -332,7 +332,7 @@ TEST_CASE("what is damaged, partial, or of another base is refused, and the old 
   CHECK(same_bits(served(*tables.current()), decoded(RowFormat::int8, training.items())));
   CHECK_THROWS_WITH_AS(
       [&] {
-        freeze_checkpoint(other.folder / checkpoint_name(3), folder.path / "items",
+        freeze_checkpoint(other.folder / detail::checkpoint_name(3), folder.path / "items",
                           {.tables = {"item"}});
         tables.replace(FrozenTables(folder.path / "items"));
       }(),
@@ -362,7 +362,8 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
     constexpr int batch = 200;
     const std::vector<std::int64_t> keys = draw(batch, newest);
     std::vector<std::int64_t> rows(keys.size());
-    for (const ReusedRow& row : vocabulary.learn<std::int64_t>({2, batch, keys, {}, {}}, rows)) {
+    for (const detail::ReusedRow& row :
+         vocabulary.learn<std::int64_t>({2, batch, keys, {}, {}}, rows)) {
       embeddings.reset_rows(static_cast<int>(row.table), {&row.row, 1});
       ++reused;
     }
@@ -379,7 +380,7 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
   for (int i = 0; i < 5; ++i) train(0);
   const CheckpointBase base = save(0, nullptr);
   changed.clear();
-  freeze_checkpoint(folder.path / "run" / checkpoint_name(0), folder.path / "frozen",
+  freeze_checkpoint(folder.path / "run" / detail::checkpoint_name(0), folder.path / "frozen",
                     {.vocabulary = {"item", "tag"}});
   FreshTables tables{FrozenTables(folder.path / "frozen")};
   const std::vector<FrozenFeature> features{{.name = "item", .table = "item"},
@@ -409,7 +410,7 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
     const std::int64_t forgotten[] = {step, 100 + step};
     embeddings.reset_rows(0, forgotten);
     save(step, &base);
-    tables.apply(folder.path / "run" / checkpoint_name(step));
+    tables.apply(folder.path / "run" / detail::checkpoint_name(step));
     CHECK(same_bits(served(*tables.current()), [&] {
       std::vector<float> all(kRows * kWidth);
       embeddings.tables().get("item", {all.data(), kRows, kWidth});
@@ -426,14 +427,14 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
   CheckpointContents whole;
   whole.add(again);
   const SavedVocabulary empty(whole, known);
-  const std::filesystem::path last = folder.path / "run" / checkpoint_name(6);
+  const std::filesystem::path last = folder.path / "run" / detail::checkpoint_name(6);
   load_checkpoint(rank, last, whole);
   load_vocabulary(last, known);
   CHECK(known.export_records(0).rows == vocabulary.export_records(0).rows);
   // An increment that lacks the vocabulary leaves keys without their rows.
   save_increment(rank, folder.path / "run", changed, base, 7);
   CHECK(message_of([&] {
-          tables.apply(folder.path / "run" / checkpoint_name(7));
+          tables.apply(folder.path / "run" / detail::checkpoint_name(7));
         }).find("no tensor 'vocabulary.0.keys'") != std::string::npos);
   CHECK_THROWS_AS(FrozenTables(folder.path / "frozen").find<std::int64_t>("nobody", {}, {}),
                   InvalidArgument);
@@ -459,7 +460,7 @@ TEST_CASE("watchers follow a training, each at its own pace, over whole saves an
   const FollowOptions options{.freeze = {.tables = {"*"}, .formats = {{"tag", RowFormat::int4}}},
                               .files = folder.path / "frozen"};
   const auto first = [&] {
-    return frozen_tables_of(training.folder / checkpoint_name(0), options);
+    return frozen_tables_of(training.folder / detail::checkpoint_name(0), options);
   };
   FreshTables quick(first()), slow(first());
   CHECK(std::distance(std::filesystem::directory_iterator(options.files), {}) == 1);
@@ -482,7 +483,7 @@ TEST_CASE("watchers follow a training, each at its own pace, over whole saves an
     if (step % 5 == 0) {
       // cut short on its way
       const auto good = training.save_changes(step * 10);
-      const std::filesystem::path partial = good / Manifest::kFile;
+      const std::filesystem::path partial = good / detail::Manifest::kFile;
       const std::vector<char> whole = bytes_of(partial);
       const bool taken = reached(*watch, step * 10);
       CHECK(taken);

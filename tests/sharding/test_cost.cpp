@@ -178,7 +178,8 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
         layout.shards = {{0, {0, rows, 0, 32}, 0, tier, cache}};
         return predict(layout, cluster, workload).stages;
       };
-      const StageTimes cached = predicted(Tier::host, slots), bare = predicted(Tier::host, 0);
+      const detail::StageTimes cached = predicted(Tier::host, slots),
+                               bare = predicted(Tier::host, 0);
       CHECK(cached.route == doctest::Approx(drawn.missed * 2 * (128 + 64)).epsilon(0.03));
       CHECK(cached.lookup + cached.update == 0);
       CHECK(bare.lookup == doctest::Approx(n * 128));
@@ -195,9 +196,9 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
       for (const double directory : {0.0, 100.0, 200.0, 400.0, 1e6}) {
         CAPTURE(directory);
         cluster.directory_seconds = directory;
-        const CostModel model(layout.tables, layout.features, layout.feature_table, cluster,
-                              workload);
-        const CacheGain gain = model.cache_gain(0, {0, rows, 0, 32}, false, slots);
+        const detail::CostModel model(layout.tables, layout.features, layout.feature_table, cluster,
+                                      workload);
+        const detail::CacheGain gain = model.cache_gain(0, {0, rows, 0, 32}, false, slots);
         const double with = n * directory + drawn.missed * 384,
                      without = n * 128 + drawn.distinct * 384,
                      pays_from = 1 - (without - n * directory) / (drawn.distinct * 384);
@@ -234,7 +235,7 @@ TEST_CASE("predicted traffic is what a step sends") {
                                   {3, {0, 10'000, 8, 16}, 1},     {3, {10'000, 40'000, 0, 16}, 3}};
   layout = make_layout({ranks}, layout.tables, layout.features, shards);
   REQUIRE(layout.fault.ok());
-  const Prediction p =
+  const detail::Prediction p =
       predict(layout, {.ranks = ranks}, {.batch = batch, .skew = 0, .id_bytes = 4}, true);
 
   std::vector<double> sent(ranks);
@@ -312,7 +313,7 @@ TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicte
                        .forbidden = {Cut::replicated},
                        .effort = large ? 10'000 : 100'000});
       REQUIRE(layout.fault.ok());
-      const Prediction p = predict(layout, cluster, workload, true);
+      const detail::Prediction p = predict(layout, cluster, workload, true);
       std::vector<double> sent(static_cast<std::size_t>(ranks));
       run_ranks(ranks, [&](ThreadCommunicator& threads) {
         using Counting = CountingCommunicator<ThreadCommunicator>;
@@ -398,7 +399,7 @@ std::vector<bench::Observation> observe(const Cluster& machine, double noise) {
       Cluster cluster = machine;
       cluster.ranks = ranks;
       Layout layout = uncut_layout(cluster.topology(), tables);
-      for (const Strategy s : all_strategies) {
+      for (const Strategy s : detail::all_strategies) {
         if (ranks == 1 && s != Strategy::round_robin) continue;
         layout.shards = shards_of(strategy_choice(s, layout), layout);
         const Workload workload{.batch = 4096, .skew = skew};
@@ -478,7 +479,7 @@ TEST_CASE("predictions follow the load") {
   const Layout skewed =
       make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 0}});
   const Cluster cluster{.ranks = 2};
-  const Prediction a = predict(level, cluster, {}), b = predict(skewed, cluster, {});
+  const detail::Prediction a = predict(level, cluster, {}), b = predict(skewed, cluster, {});
   CHECK(a.memory_imbalance() == doctest::Approx(1));
   CHECK(b.memory_imbalance() == doctest::Approx(2));
   CHECK(b.stages.lookup > 1.5 * a.stages.lookup);
@@ -509,8 +510,8 @@ TEST_CASE("predictions follow the load") {
                                   {{0, {0, 500'000, 0, 64}, 0},
                                    {0, {500'000, 1'000'000, 0, 64}, 1},
                                    {1, {0, 1'000'000, 0, 64}, 1}});
-  const Prediction sorted = predict(rows, cluster, {.sorted_ids = true}, true),
-                   mixed = predict(rows, cluster, {}, true);
+  const detail::Prediction sorted = predict(rows, cluster, {.sorted_ids = true}, true),
+                           mixed = predict(rows, cluster, {}, true);
   CHECK(sorted.id_traffic[1] < 0.6 * mixed.id_traffic[1] + 0.4 * 65536 / 2 * 8 * 1.5);
   CHECK(mixed.id_traffic[0] == doctest::Approx(65536.0 / 4 * 8));
   CHECK(sorted.id_traffic[0] > 1.7 * mixed.id_traffic[0]);

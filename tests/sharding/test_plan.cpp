@@ -276,22 +276,22 @@ TEST_CASE("features: several read one table; columns follow their order") {
 
 TEST_CASE("rows given at run time; faults are named") {
   using P = Plan<RowWise<Table<"a", dynamic_rows, 8>>, TableWise<Table<"b", 5, 8>>>;
-  const TableRows good[] = {{"a", 100}};
+  const detail::TableRows good[] = {{"a", 100}};
   CHECK(P::layout({4}, good).fault.ok());
   CHECK(P::layout({4}, good).tables[0].rows == 100);
   CHECK(describe(P::layout({4}).fault).find("'a' has -1 rows") != std::string::npos);
-  const TableRows unknown[] = {{"a", 100}, {"nobody", 3}};
+  const detail::TableRows unknown[] = {{"a", 100}, {"nobody", 3}};
   CHECK(describe(P::layout({4}, unknown).fault).find("nobody") != std::string::npos);
-  const TableRows misspelled[] = {{"A", 100}};
+  const detail::TableRows misspelled[] = {{"A", 100}};
   CHECK(describe(P::layout({4}, misspelled).fault).find("rows are given for a table 'A'") !=
         std::string::npos);
-  const TableRows huge[] = {{"a", std::int64_t{1} << 62}};
+  const detail::TableRows huge[] = {{"a", std::int64_t{1} << 62}};
   CHECK(
       describe(P::layout({4}, huge).fault).find("no more than 9007199254740992 can be numbered") !=
       std::string::npos);
   CHECK(describe(P::layout({0}, good).fault).find("a layout for 0 ranks") != std::string::npos);
   CHECK(describe(P::layout({-2}, good).fault).find("a layout for -2 ranks") != std::string::npos);
-  const TableRows none[] = {{"a", 0}};
+  const detail::TableRows none[] = {{"a", 0}};
   CHECK(describe(P::layout({4}, none).fault).find("'a' has 0 rows") != std::string::npos);
 }
 

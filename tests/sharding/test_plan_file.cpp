@@ -34,7 +34,7 @@ Layout two_tables() {
 std::string error_of(const std::string& text, const std::vector<TableSpec>& tables = kTables,
                      int ranks = 2) {
   try {
-    parse_plan_file(text, "p.json", tables, {ranks, 0});
+    detail::parse_plan_file(text, "p.json", tables, {ranks, 0});
   } catch (const DataError& error) {
     return error.what();
   }
@@ -77,7 +77,7 @@ TEST_CASE("random layouts come back") {
     const random_layouts::Model model = random_layouts::random_model(random, false);
     const Layout layout =
         random_layouts::random_layout(random, model, 1 + i % 5, random_layouts::Shape::replicated);
-    CHECK(same(parse_plan_file(plan_file_text(layout), "p", layout.tables, layout.topology),
+    CHECK(same(detail::parse_plan_file(plan_file_text(layout), "p", layout.tables, layout.topology),
                layout.shards));
   }
 }

@@ -49,11 +49,11 @@ TEST_CASE("the planner weighs each table's own optimizer, in memory and in time"
                        {{0, {0, 100'000, 0, 16}, 0}, {1, {0, 100'000, 0, 16}, 1}});
   };
   const Cluster cluster{.ranks = 2};
-  const Prediction even = predict(layout_of(tables), cluster, kWorkload);
+  const detail::Prediction even = predict(layout_of(tables), cluster, kWorkload);
   CHECK(even.ranks[0].update == even.ranks[1].update);
   tables[1].bytes_per_element = 12;
   tables[1].bytes_per_row = 0;
-  const Prediction own = predict(layout_of(tables), cluster, kWorkload);
+  const detail::Prediction own = predict(layout_of(tables), cluster, kWorkload);
   CHECK(own.bytes == std::vector<std::int64_t>{100'000 * 68, 100'000 * 192});
   CHECK(own.ranks[0].update == even.ranks[0].update);
   CHECK(own.ranks[1].update > even.ranks[1].update);
@@ -70,7 +70,7 @@ TEST_CASE("the planner weighs each table's own optimizer, in memory and in time"
   CHECK(plan_layout(dearest, small, kWorkload, {}).fault.kind == PlanFault::Kind::no_plan_fits);
 
   // tables with more state per use go to the host's memory first
-  const Layout kept = keep_on_host(layout_of(tables), kWorkload.memory, 100'000 * 70);
+  const Layout kept = detail::keep_on_host(layout_of(tables), kWorkload.memory, 100'000 * 70);
   CHECK(kept.fault.ok());
   CHECK(kept.shards[0].tier == Tier::device);
   CHECK(kept.shards[1].tier == Tier::host);

@@ -127,7 +127,7 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
       } else {
         CHECK(layout.fault.kind == PlanFault::Kind::no_plan_fits);
       }
-      for (const Strategy s : all_strategies) {
+      for (const Strategy s : detail::all_strategies) {
         plain.shards = shards_of(strategy_choice(s, plain), plain);
         CHECK(describe(detail::check_cover(plain)) == "no fault");
         if (cluster.memory_per_rank > 0 &&
@@ -166,7 +166,7 @@ struct RandomCase {
     return sum;
   }
   /// Seconds of the plan's step; none fits: infinity.
-  double plan(const PlanConstraints& constraints, std::int64_t memory = 0) const {
+  double plan(const detail::PlanConstraints& constraints, std::int64_t memory = 0) const {
     Cluster limited = cluster;
     if (memory > 0) limited.memory_per_rank = memory;
     const Layout layout = plan_layout(model.tables, model.features, limited, workload, constraints);
@@ -192,7 +192,7 @@ TEST_CASE("no restriction, pin or memory makes a plan better than the free one")
   for (const unsigned seed : seeds) {
     const bool large = given != nullptr || seed > last;
     RandomCase c(seed, large ? 80 : 14, large ? 1024 : 8);
-    PlanConstraints free{.memory_balance = 0};
+    detail::PlanConstraints free{.memory_balance = 0};
     const double seconds = c.plan(free);
     const auto check = [&](const std::string& what, double other, double best) {
       ++compared;
@@ -203,10 +203,10 @@ TEST_CASE("no restriction, pin or memory makes a plan better than the free one")
                 " ranks: ", what, ": ", 100 * (best / other - 1), " % faster");
       }
     };
-    PlanConstraints forbid = free;
+    detail::PlanConstraints forbid = free;
     forbid.forbidden = {static_cast<Cut>(c.pick(0, 4))};
     check("a forbidden cut", c.plan(forbid), seconds);
-    PlanConstraints pin = free;
+    detail::PlanConstraints pin = free;
     const TableSpec& table = c.model.tables[static_cast<std::size_t>(
         c.pick(0, static_cast<int>(c.model.tables.size()) - 1))];
     // a pin may also cut what is too small for the planner's own cuts
@@ -226,7 +226,7 @@ TEST_CASE("no restriction, pin or memory makes a plan better than the free one")
 }
 
 /// The shortest step of all options and places of a small model.
-double shortest(const Layout& uncut, const CostModel& model) {
+double shortest(const Layout& uncut, const detail::CostModel& model) {
   std::vector<detail::CutOption> options;
   std::vector<std::size_t> first;
   for (std::size_t t = 0; t < uncut.tables.size(); ++t) {
@@ -243,7 +243,7 @@ double shortest(const Layout& uncut, const CostModel& model) {
       return;
     }
     for (std::size_t o = first[t]; o < first[t + 1]; ++o) {
-      TableCut cut{.cut = options[o].cut, .parts = options[o].parts};
+      detail::TableCut cut{.cut = options[o].cut, .parts = options[o].parts};
       const bool placed = cut.cut == Cut::table_wise || cut.cut == Cut::column_wise;
       const std::size_t shards = layout.shards.size();
       for (int set = 0; set < (placed ? 1 << ranks : 1); ++set) {  // parts on unlike ranks
@@ -270,9 +270,10 @@ TEST_CASE("plans of small models are within a hundredth of the best of all plans
     const RandomModel model(seed, ranks == 3 ? 4 : 5 + seed % 2);
     c.cluster = seed % 2 == 0 ? dgx_a100(ranks) : cpu_host(ranks, seed % 4 == 1 ? 0 : 2);
     const Layout uncut = uncut_layout(c.cluster.topology(), model.tables, model.features);
-    const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, c.cluster, c.workload);
+    const detail::CostModel costs(uncut.tables, uncut.features, uncut.feature_table, c.cluster,
+                                  c.workload);
     Layout layout = uncut;
-    layout.shards = shards_of(Planner(uncut, costs, {.memory_balance = 0}).search(), uncut);
+    layout.shards = shards_of(detail::Planner(uncut, costs, {.memory_balance = 0}).search(), uncut);
     const double best = shortest(uncut, costs), planned = predict(layout, costs).step_seconds;
     CHECK(planned <= 1.01 * best);
     CHECK(planned >= best * (1 - 1e-9));
@@ -299,7 +300,7 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   const RandomModel model(3, 20);
   const Cluster cluster = host(8, 4);
   const Workload workload{.batch = 4096};
-  const auto plan = [&](PlanConstraints c) {
+  const auto plan = [&](detail::PlanConstraints c) {
     c.effort = 2'000'000;
     return plan_layout(model.tables, model.features, cluster, workload, c);
   };
@@ -339,7 +340,7 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
 TEST_CASE("what does not fit is explained") {
   // 516,068,000 bytes with 4 a row
   const std::vector<TableSpec> tables{{"small", 1000, 16}, {"query", 1'000'000, 128}};
-  const auto fault = [&](std::int64_t memory, const PlanConstraints& c = {}) {
+  const auto fault = [&](std::int64_t memory, const detail::PlanConstraints& c = {}) {
     Cluster cluster = host(4);
     cluster.memory_per_rank = memory;
     return describe(plan_layout(tables, {}, cluster, {}, c).fault);
@@ -366,10 +367,11 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
         .batch = 4096, .sorted_ids = sorted, .dense_flops = 1e6, .dense_parameters = 1000};
     const Layout layout =
         plan_layout(model.tables, model.features, cluster, workload, {.effort = 2'000'000});
-    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+    const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                  workload);
     std::vector<int> tables;
     for (int t = 0; t < 12; ++t) tables.push_back(t);
-    for (const CutReason& r : explain_cuts(layout, costs, {}, tables)) {
+    for (const detail::CutReason& r : detail::explain_cuts(layout, costs, {}, tables)) {
       CAPTURE(r.table);
       CHECK(r.step_seconds == predict(layout, costs).step_seconds);
       REQUIRE(r.best.step_seconds > 0);
@@ -377,36 +379,36 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
       std::erase_if(other.shards, [&](const Shard& s) { return s.table == r.table; });
       detail::append_shards(other.shards, r.table, layout.tables[r.table], r.best.cut,
                             layout.topology);
-      const Prediction p = predict(other, costs);
+      const detail::Prediction p = predict(other, costs);
       CHECK(std::abs(p.step_seconds / r.best.step_seconds - 1) < 1e-9);
       CHECK(p.most_bytes() == r.best.most_bytes);
       CHECK(describe(r).find(describe(r.best.cut)) != std::string::npos);
     }
-    const RunnerUp next = runner_up(layout, costs, {});
+    const detail::RunnerUp next = detail::runner_up(layout, costs, {});
     CHECK(next.seconds >= predict(layout, costs).step_seconds);
   }
 }
 
 TEST_CASE("a reason says what is true of its numbers") {
   const std::int64_t mib = std::int64_t{1} << 20, gib = 1024 * mib;
-  const CutReason::Other none;
+  const detail::CutReason::Other none;
   const auto other = [&](Cut cut, double milliseconds, std::int64_t bytes, int rectangles = 1) {
-    return CutReason::Other{{.cut = cut}, 1e-3 * milliseconds, bytes, "update", rectangles};
+    return detail::CutReason::Other{{.cut = cut}, 1e-3 * milliseconds, bytes, "update", rectangles};
   };
-  const auto text = [&](const CutReason::Other& best, const CutReason::Other& full = {},
-                        Cut cut = Cut::table_wise, std::int64_t bytes = 1 << 20,
-                        bool pinned = false, int ranks = 8) {
-    return describe(CutReason{.cut = {.cut = cut},
-                              .pinned = pinned,
-                              .ranks = ranks,
-                              .step_seconds = 1e-3,
-                              .bytes = bytes,
-                              .most_bytes = 10 * gib,
-                              .room = 80 * gib,
-                              .best = best,
-                              .without_room = full});
+  const auto text = [&](const detail::CutReason::Other& best,
+                        const detail::CutReason::Other& full = {}, Cut cut = Cut::table_wise,
+                        std::int64_t bytes = 1 << 20, bool pinned = false, int ranks = 8) {
+    return describe(detail::CutReason{.cut = {.cut = cut},
+                                      .pinned = pinned,
+                                      .ranks = ranks,
+                                      .step_seconds = 1e-3,
+                                      .bytes = bytes,
+                                      .most_bytes = 10 * gib,
+                                      .room = 80 * gib,
+                                      .best = best,
+                                      .without_room = full});
   };
-  const CutReason::Other slower = other(Cut::row_wise, 1.2, 10 * gib);
+  const detail::CutReason::Other slower = other(Cut::row_wise, 1.2, 10 * gib);
   CHECK(text(none, none, Cut::row_wise, mib, true) == "pinned");
   CHECK(text(none, none, Cut::row_wise, mib, false, 1) == "there is one rank");
   CHECK(text(none) == "no other cut is allowed");
@@ -449,7 +451,7 @@ TEST_CASE("times that are not zero do not look like zero") {
 TEST_CASE("a little memory of much costs no part of a step that shows") {
   const Cluster cluster = dgx_a100(8);
   const Layout layout = uncut_layout(cluster.topology(), {{"a", 100, 8}});
-  const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, {});
+  const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, {});
   const std::vector<detail::CutOption> options;
   detail::PartPlacement placement(layout, costs, options);
   placement.limits().balance = 1;
@@ -470,27 +472,29 @@ TEST_CASE("the runner-up keeps pins and forbidden cuts, and a faster one is said
   const Cluster cluster = host(8, 4);
   const Workload workload{.batch = 4096};
   const std::string pinned = model.names[4];
-  const PlanConstraints constraints{.pins = {{.table = pinned, .cut = Cut::table_wise, .rank = 5}},
-                                    .forbidden = {Cut::replicated, Cut::column_wise},
-                                    .effort = 2'000'000};
+  const detail::PlanConstraints constraints{
+      .pins = {{.table = pinned, .cut = Cut::table_wise, .rank = 5}},
+      .forbidden = {Cut::replicated, Cut::column_wise},
+      .effort = 2'000'000};
   const Layout layout = plan_layout(model.tables, model.features, cluster, workload, constraints);
-  const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+  const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                workload);
   const double step = predict(layout, costs).step_seconds;
   // of the strategies that are allowed, with the pinned table on its rank
   double least = INFINITY;
-  for (const Strategy s : all_strategies) {
+  for (const Strategy s : detail::all_strategies) {
     if (s == Strategy::replicated || s == Strategy::column_wise) continue;
-    PlanChoice choice = strategy_choice(s, layout);
+    detail::PlanChoice choice = strategy_choice(s, layout);
     choice.tables[4] = {.cut = Cut::table_wise, .places = {5}};
     Layout other = layout;
     other.shards = shards_of(choice, layout);
     least = std::min(least, predict(other, costs).step_seconds);
   }
-  const RunnerUp next = runner_up(layout, costs, constraints);
+  const detail::RunnerUp next = detail::runner_up(layout, costs, constraints);
   CHECK(next.seconds == doctest::Approx(least).epsilon(1e-12));
   CHECK(next.name != "replicated");
   CHECK(next.name != "column-wise");
-  CHECK(describe_margin(next, step, true).find("runner-up: ") == 0);
+  CHECK(detail::describe_margin(next, step, true).find("runner-up: ") == 0);
   // a plan that is worse than a plain one
   Layout poor = layout;
   poor.shards.clear();
@@ -498,9 +502,9 @@ TEST_CASE("the runner-up keeps pins and forbidden cuts, and a faster one is said
     detail::append_shards(poor.shards, t, poor.tables[static_cast<std::size_t>(t)],
                           {.cut = Cut::table_wise, .places = {0}}, poor.topology);
   const double slow = predict(poor, costs).step_seconds;
-  const RunnerUp faster = runner_up(poor, costs, {});
+  const detail::RunnerUp faster = detail::runner_up(poor, costs, {});
   REQUIRE(faster.seconds < slow);
-  CHECK(describe_margin(faster, slow, true)
+  CHECK(detail::describe_margin(faster, slow, true)
             .find("a plain strategy is faster than this plan: " + std::string(faster.name)) == 0);
 }
 
@@ -577,15 +581,15 @@ TEST_CASE("the compiler's plan is the one that runs") {
   // Other ranks, other rows: chosen when it runs.
   for (const int ranks : {1, 3, 16})
     CHECK(describe(detail::check_cover(Auto::layout({ranks}))) == "no fault");
-  const TableRows rows[] = {{"country", 300}};
+  const detail::TableRows rows[] = {{"country", 300}};
   CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
-  const TableRows wrong[] = {{"nobody", 300}};
+  const detail::TableRows wrong[] = {{"nobody", 300}};
   CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_rows);
-  const TableRows twice[] = {{"country", 300}, {"user", 300}, {"country", 300}};
+  const detail::TableRows twice[] = {{"country", 300}, {"user", 300}, {"country", 300}};
   CHECK(describe(Auto::layout({8}, twice).fault) ==
         "Plan: rows are given twice for table 'country'");
   using Dynamic = AutoPlan<TableList<Table<"a", dynamic_rows, 8>, Country>, kCluster, Workload{}>;
-  const TableRows given[] = {{"a", 1000}};
+  const detail::TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());
   CHECK(Dynamic::layout({4}).fault.kind == PlanFault::Kind::no_rows);
 }
@@ -615,13 +619,13 @@ using ManyTight = AutoPlan<Tables<kManySpecs>, kTight, Workload{}, BalanceMemory
 
 TEST_CASE("the compiler's rounds choose what they choose at run time, near the whole search") {
   const auto check = [&]<class P>(std::type_identity<P>, const Cluster& cluster,
-                                  const PlanConstraints& constraints) {
+                                  const detail::PlanConstraints& constraints) {
     const Workload workload{};
     static_assert(P::table_count > detail::tables_at_once);
     Layout uncut = uncut_layout(cluster.topology(), {kManySpecs.begin(), kManySpecs.end()});
     const Layout compiled = P::layout({8});
     CHECK(describe(detail::check_cover(compiled)) == "no fault");
-    const PlanChoice again = detail::plan_in_rounds(uncut, cluster, workload, constraints);
+    const detail::PlanChoice again = detail::plan_in_rounds(uncut, cluster, workload, constraints);
     CHECK(again.fits);
     const std::vector<Shard> shards = shards_of(again, uncut);
     REQUIRE(shards.size() == compiled.shards.size());
@@ -654,7 +658,7 @@ TEST_CASE("rounds keep memory for the tables that come later") {
     for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
     cluster.memory_per_rank = total / ranks * 13 / 10;
     Layout layout = uncut_layout(cluster.topology(), model.tables, model.features);
-    const PlanChoice choice = detail::plan_in_rounds(layout, cluster, workload, {});
+    const detail::PlanChoice choice = detail::plan_in_rounds(layout, cluster, workload, {});
     CHECK(choice.fits);
     layout.shards = shards_of(choice, layout);
     CHECK(describe(detail::check_cover(layout)) == "no fault");
@@ -720,8 +724,9 @@ TEST_CASE("a policy asked for its rectangles costs what the plain cut of its nam
     const Cluster cluster = host(8, 4);
     const Workload workload{.batch = 4096, .sorted_ids = sorted};
     const Layout layout = uncut_layout(cluster.topology(), model.tables, model.features);
-    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
-    const auto same = [&](int t, Cut cut, int parts, const PlannedPolicy& policy) {
+    const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                  workload);
+    const auto same = [&](int t, Cut cut, int parts, const detail::PlannedPolicy& policy) {
       // even blocks: of equal rows, which the plain cut's price supposes
       if (layout.tables[t].rows % 8 != 0 && !sorted) return;
       const detail::CutOption plain = detail::cut_option(layout, t, costs, cut, parts);
@@ -754,9 +759,10 @@ TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan 
     const Workload workload{.batch = 4096, .sorted_ids = seed % 2 == 0};
     for (std::size_t pinned = 0; pinned < 9; pinned += 4) {
       const TableSpec& table = model.tables[pinned];
-      const PlannedPolicy policy = seed % 3 == 0 ? planned_policy<HotRowsReplicated<5>>("hot")
-                                                 : planned_policy<AllPlaces>("all places");
-      const PlanConstraints constraints{
+      const detail::PlannedPolicy policy = seed % 3 == 0
+                                               ? planned_policy<HotRowsReplicated<5>>("hot")
+                                               : planned_policy<AllPlaces>("all places");
+      const detail::PlanConstraints constraints{
           .pins = {{.table = table.name, .cut = Cut::own, .policy = policy}}, .effort = 100'000};
       const Layout layout =
           plan_layout(model.tables, model.features, cluster, workload, constraints);
@@ -766,10 +772,10 @@ TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan 
       for (const Shard& s : layout.shards)
         if (layout.tables[s.table].name == table.name) own.push_back(s);
       CHECK(detail::cuts_into(policy, table, layout.topology, own));
-      const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
-                            workload);
-      const CutReason reason =
-          explain_cuts(layout, costs, constraints, {static_cast<int>(pinned)}).front();
+      const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                    workload);
+      const detail::CutReason reason =
+          detail::explain_cuts(layout, costs, constraints, {static_cast<int>(pinned)}).front();
       CHECK(reason.pinned);
       if (own.size() > 1) CHECK(describe(reason.cut) == policy.name);
       if (seed % 3 == 0) continue;
@@ -791,19 +797,20 @@ TEST_CASE("a policy that may be considered is chosen where it is fastest") {
   Cluster cluster = host(8);
   cluster.memory_per_rank = 3'000'000'000;
   const Workload workload{.batch = 16384, .sorted_ids = true};
-  const PlannedPolicy hot = planned_policy<HotRowsReplicated<100'000>>("hot rows");
-  const PlanConstraints with{.policies = {hot}};
+  const detail::PlannedPolicy hot = planned_policy<HotRowsReplicated<100'000>>("hot rows");
+  const detail::PlanConstraints with{.policies = {hot}};
   const Layout plain = plan_layout(tables, {}, cluster, workload);
   const Layout chosen = plan_layout(tables, {}, cluster, workload, with);
   REQUIRE(describe(chosen.fault) == "no fault");
-  const CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster, workload);
+  const detail::CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster,
+                                workload);
   CHECK(predict(chosen, costs).step_seconds < predict(plain, costs).step_seconds);
   std::vector<Shard> query;
   for (const Shard& s : chosen.shards)
     if (s.table == 0) query.push_back(s);
   CHECK(detail::cuts_into(hot, tables[0], chosen.topology, query));
   CHECK(predict(chosen, costs).most_bytes() <= cluster.memory_per_rank);
-  const std::vector<CutReason> reasons = explain_cuts(chosen, costs, with, {0, 1});
+  const std::vector<detail::CutReason> reasons = detail::explain_cuts(chosen, costs, with, {0, 1});
   CHECK(describe(reasons[0].cut) == "hot rows");
   CHECK(describe(reasons[0].best.cut) != "hot rows");
   CHECK(reasons[0].best.step_seconds > 0);
@@ -811,7 +818,7 @@ TEST_CASE("a policy that may be considered is chosen where it is fastest") {
 
 TEST_CASE("what is wrong with a policy is said before anything is planned") {
   const std::vector<TableSpec> tables{{"a", 100, 8}, {"b", 50, 8}};
-  const auto fault = [&](const PlanConstraints& c) {
+  const auto fault = [&](const detail::PlanConstraints& c) {
     return describe(plan_layout(tables, {}, host(4), {.batch = 64}, c).fault);
   };
   CHECK(fault({.policies = {planned_policy<LastRowMissing>("x")}}).find("'a'") !=
@@ -859,7 +866,7 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
     cluster.bus_bandwidth = 1e9;
     cluster.memory_per_rank = total / 4 / 3;
-    const PlanConstraints constraints{.effort = 500'000};
+    const detail::PlanConstraints constraints{.effort = 500'000};
     const auto plan = [&] {
       return plan_layout(model.tables, model.features, cluster, workload, constraints);
     };
@@ -870,13 +877,15 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     CHECK(describe(detail::check_cover(layout)) == "no fault");
     CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank,
                                         cluster.host_memory_per_rank)) == "no fault");
-    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
-    const Prediction p = predict(layout, costs);
+    const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                  workload);
+    const detail::Prediction p = predict(layout, costs);
     std::int64_t device = 0, on_host = 0, caches = 0;
     for (const Shard& s : layout.shards) {
       const std::int64_t copies = s.rank == every_rank ? 4 : 1;
       (s.tier == Tier::host ? on_host : device) += workload.memory.of(s.rectangle) * copies;
-      if (s.tier == Tier::host) caches += bytes_in(s, workload.memory, Tier::device) * copies;
+      if (s.tier == Tier::host)
+        caches += detail::bytes_in(s, workload.memory, Tier::device) * copies;
     }
     CHECK(on_host > 0);
     CHECK(device > 0);
@@ -885,14 +894,15 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     // Caches where the model says that they pay, and it says so in words.
     std::vector<int> all(layout.tables.size());
     std::iota(all.begin(), all.end(), 0);
-    for (const CutReason& reason : explain_cuts(layout, costs, constraints, all))
+    for (const detail::CutReason& reason : detail::explain_cuts(layout, costs, constraints, all))
       CHECK((describe(reason).find("caches of this table ") != std::string::npos) ==
             !reason.cache.empty());
     for (const double directory : {0.0, 1.0}) {
       cluster.directory_seconds = directory;
       const Layout other = plan();
       REQUIRE(describe(other.fault) == "no fault");
-      const CostModel prices(other.tables, other.features, other.feature_table, cluster, workload);
+      const detail::CostModel prices(other.tables, other.features, other.feature_table, cluster,
+                                     workload);
       bool cached = false;
       for (const Shard& s : other.shards) cached |= s.tier == Tier::host && s.cache_rows != 0;
       CHECK((directory == 0 || !cached));
@@ -922,7 +932,7 @@ TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
     std::int64_t total = 0;
     for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
     cluster.memory_per_rank = total / 4 / 2;
-    const PlanConstraints constraints{.effort = 500'000};
+    const detail::PlanConstraints constraints{.effort = 500'000};
     const auto plan = [&] {
       return plan_layout(model.tables, model.features, cluster, workload, constraints);
     };
@@ -933,12 +943,13 @@ TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
     CHECK(describe(detail::check_cover(layout)) == "no fault");
     CHECK(describe(detail::check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
           "no fault");
-    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
-    const Prediction p = predict(layout, costs);
+    const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                                  workload);
+    const detail::Prediction p = predict(layout, costs);
     for (int rank = 0; rank < 4; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      CHECK(p.bytes[r] == bytes_in(layout, workload.memory, rank, Tier::device));
-      CHECK(p.file_bytes[r] == bytes_in(layout, workload.memory, rank, Tier::file));
+      CHECK(p.bytes[r] == detail::bytes_in(layout, workload.memory, rank, Tier::device));
+      CHECK(p.file_bytes[r] == detail::bytes_in(layout, workload.memory, rank, Tier::file));
     }
     int in_files = 0;
     for (const Shard& s : layout.shards) {
@@ -962,7 +973,8 @@ TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
     CHECK(p.step_seconds > predict(cached, costs).step_seconds);
     Cluster slow = cluster;
     slow.file_bandwidth /= 2;
-    const CostModel of_slow(layout.tables, layout.features, layout.feature_table, slow, workload);
+    const detail::CostModel of_slow(layout.tables, layout.features, layout.feature_table, slow,
+                                    workload);
     CHECK(p.stages.route < predict(layout, of_slow).stages.route);
     CHECK(predict(cached, costs).stages.route ==
           doctest::Approx(predict(cached, of_slow).stages.route).epsilon(1e-6));
@@ -983,7 +995,7 @@ TEST_CASE("a layout's least used tables are kept on the hosts until the others f
                                      {2, {1250, 2500, 0, 10}, 1}});
   REQUIRE(layout.fault.ok());
   const auto on_host = [&](std::int64_t device, std::int64_t host = 0) {
-    const Layout kept = keep_on_host(layout, {4, 0}, device, host);
+    const Layout kept = detail::keep_on_host(layout, {4, 0}, device, host);
     std::string names;
     for (const Shard& s : kept.shards)
       if (s.tier == Tier::host) names += std::to_string(s.table);
@@ -997,7 +1009,7 @@ TEST_CASE("a layout's least used tables are kept on the hosts until the others f
   CHECK(on_host(54'000, 40'000) == "1");
   CHECK(on_host(54'000, 39'999).find("table 'seldom' a rank needs 40000 bytes of host memory") !=
         std::string::npos);
-  static_assert(keep_on_host(WithPolicies::layout({8}), {4, 4}, 100_MiB).fault.ok());
+  static_assert(detail::keep_on_host(WithPolicies::layout({8}), {4, 4}, 100_MiB).fault.ok());
 }
 
 constexpr Cluster kSmall{.ranks = 8,
@@ -1011,8 +1023,10 @@ static_assert(detail::check_memory(Tiered::layout({8}), {4, 4}, 512_MiB, 16_GiB)
 TEST_CASE("the compiler's plan over both memories, in words") {
   const Layout layout = Tiered::layout({8});
   const Workload workload{.batch = 8192};
-  const CostModel costs(layout.tables, layout.features, layout.feature_table, kSmall, workload);
-  const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
+  const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, kSmall,
+                                workload);
+  const std::vector<detail::CutReason> reasons =
+      detail::explain_cuts(layout, costs, {}, {0, 1, 2, 3});
   CHECK(describe(reasons[0].cut).find("on the host, behind a cache") != std::string::npos);
   CHECK(describe(reasons[0]).find("caches of this table pay ") != std::string::npos);
   CHECK(describe(reasons[3].cut).find("on the host") == std::string::npos);
@@ -1022,13 +1036,14 @@ constexpr Cluster kSmallHosts{
     .ranks = 8, .ranks_per_node = 4, .memory_per_rank = 512_MiB, .file_memory_per_rank = 16_GiB};
 using Filed = AutoPlan<Model, kSmallHosts, Workload{.batch = 8192}>;
 static_assert(detail::check_memory(Filed::layout({8}), {4, 4}, 512_MiB).ok());
-static_assert(bytes_in(Filed::layout({8}), {4, 4}, 0, Tier::file) > 0);
+static_assert(detail::bytes_in(Filed::layout({8}), {4, 4}, 0, Tier::file) > 0);
 
 TEST_CASE("the compiler's plan over memory and files, in words") {
   const Layout layout = Filed::layout({8});
-  const CostModel costs(layout.tables, layout.features, layout.feature_table, kSmallHosts,
-                        Workload{.batch = 8192});
-  const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
+  const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, kSmallHosts,
+                                Workload{.batch = 8192});
+  const std::vector<detail::CutReason> reasons =
+      detail::explain_cuts(layout, costs, {}, {0, 1, 2, 3});
   CHECK(describe(reasons[0].cut).find("in a file") != std::string::npos);
   CHECK(describe(reasons[3].cut).find("in a file") == std::string::npos);
 }

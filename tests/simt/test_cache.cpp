@@ -35,7 +35,7 @@ using Resident = PlanOf<RowWise<Large>, TableWise<Wide>>;
 using Behind = PlanOf<Cached<800, RowWise<Large>>, Cached<400, OnFile<TableWise<Wide>>>>;
 
 constexpr Cluster kSmall{.ranks = 1, .memory_per_rank = 512_KiB, .host_memory_per_rank = 2_MiB};
-constexpr MemoryCost kCost = memory_cost_of<RowWiseAdagrad>;
+constexpr detail::MemoryCost kCost = memory_cost_of<RowWiseAdagrad>;
 static_assert(!detail::check_memory(Resident::layout({1}), kCost, kSmall.memory_per_rank).ok());
 static_assert(detail::check_memory(Behind::layout({1}), kCost, kSmall.memory_per_rank,
                                    kSmall.host_memory_per_rank)
@@ -87,7 +87,7 @@ TEST_CASE("the device's memory is what the plan says of it, and its budget is ke
   const auto [most, tables] = device_bytes<Behind>(folder.path.string());
   const auto [resident_most, resident_tables] = device_bytes<Resident>("");
   const auto planned = [](const Layout& layout) {
-    return bytes_in(layout, kCost, 0, Tier::device);
+    return detail::bytes_in(layout, kCost, 0, Tier::device);
   };
   // with all that a step needs
   CHECK(most <= kSmall.memory_per_rank);

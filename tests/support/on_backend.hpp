@@ -79,7 +79,7 @@ class BatchOn {
 /// How communicators of one process move a backend's memory.
 template <class Backend>
 struct MemoryOf {
-  using type = HostTransfer;
+  using type = detail::HostTransfer;
   static type of(const Backend&) { return {}; }
 };
 

@@ -471,7 +471,7 @@ TEST_CASE("tables in 16 bits: nearly the same model, whose checkpoint is the sam
 
 TEST_CASE(
     "dense layers in bf16: nearly the same model, or an error that says what the processor lacks") {
-  if (!tessera::supported(tessera::DensePrecision::bfloat16)) {
+  if (!tessera::detail::supported(tessera::DensePrecision::bfloat16)) {
     check_fails(kTiny + "--dense-precision bf16", "needs AVX-512", 1);
     return;
   }

@@ -79,7 +79,7 @@ TEST_CASE(
   const double fp32 = loss("--backend cuda"), bf16 = loss("--backend cuda --dense-precision bf16");
   CHECK(bf16 != fp32);
   CHECK(std::abs(bf16 - fp32) < 2e-3);  // 8 bits: about 1e-3 of a loss of 0.6
-  if (tessera::supported(tessera::DensePrecision::bfloat16))
+  if (tessera::detail::supported(tessera::DensePrecision::bfloat16))
     CHECK(std::abs(bf16 - loss("--backend host --dense-precision bf16")) < 1e-3);
 }
 

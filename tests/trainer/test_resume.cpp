@@ -153,7 +153,7 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
     const auto begin = Clock::now();
     results(base + (folder.path / "whole").string());
     const auto whole = Clock::now() - begin;
-    const std::filesystem::path last = checkpoint_name(kSteps);
+    const std::filesystem::path last = detail::checkpoint_name(kSteps);
     int kills = 0, useful = 0;
     std::int64_t before = 0;
     while (kills < 40) {
@@ -161,12 +161,12 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
       const auto end = Clock::now() + whole * static_cast<int>(10 + random() % 50) / 100;
       const auto now = [&] {
         if (kills >= 2) return Clock::now() >= end;
-        const auto steps = checkpoint_steps(folder.path / "killed");
+        const auto steps = detail::checkpoint_steps(folder.path / "killed");
         return !steps.empty() && steps.back() > before;
       };
       if (!killed(base + (folder.path / "killed").string() + " --resume" + in_files, now)) break;
       ++kills;
-      const auto steps = checkpoint_steps(folder.path / "killed");
+      const auto steps = detail::checkpoint_steps(folder.path / "killed");
       if (steps.empty()) continue;
       CHECK(steps.back() >= before);
       useful += steps.back() > before;
@@ -177,7 +177,7 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
     CHECK(useful >= 2);
     check_same_files(folder.path / "whole" / last, folder.path / "killed" / last);
     // An increment's base may stay beside the last three.
-    CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <=
+    CHECK(detail::checkpoint_steps(folder.path / "killed").size() - 3 <=
           (how.find("increments") == std::string::npos ? 0 : 1));
     const std::string test = base + (folder.path / "killed").string() + " --resume --mode eval";
     nlohmann::json in_memory = results(test), from_files = results(test + in_files);
@@ -191,7 +191,8 @@ TEST_CASE("resumed under another plan and number of ranks: the same to tolerance
   const TemporaryFolder folder;
   const std::string whole = (folder.path / "whole").string();
   results(kModel + "--plan table-wise --ranks 1 --save-every 360 --save " + whole);
-  const std::filesystem::path middle = checkpoint_name(360), last = checkpoint_name(kSteps);
+  const std::filesystem::path middle = detail::checkpoint_name(360),
+                              last = detail::checkpoint_name(kSteps);
   // How far half a training moves numbers, to judge differences by.
   CHECK(difference(folder.path / "whole" / middle, folder.path / "whole" / last) > 0.05);
   for (const std::string how :
@@ -217,14 +218,16 @@ TEST_CASE(
       "8 --top-mlp 8 --ranks 2 --keep 9 --save ";
   const std::string whole = (folder.path / "whole").string();
   results(base + whole + " --save-every 20 --loader first-rank");
-  CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{20, 40, 54});
+  CHECK(detail::checkpoint_steps(whole) == std::vector<std::int64_t>{20, 40, 54});
   for (const std::string loader : {"first-rank", "every-rank"}) {
     CAPTURE(loader);
-    const auto other = copy_of(folder.path / "whole" / checkpoint_name(20), folder.path / "other");
+    const auto other =
+        copy_of(folder.path / "whole" / detail::checkpoint_name(20), folder.path / "other");
     const Outcome outcome = train_dlrm(base + other.string() + " --resume --loader " + loader);
     CHECK(outcome.status == 0);
     CHECK(outcome.out.find("resumed from") != std::string::npos);
-    check_same_files(folder.path / "whole" / checkpoint_name(54), other / checkpoint_name(54));
+    check_same_files(folder.path / "whole" / detail::checkpoint_name(54),
+                     other / detail::checkpoint_name(54));
   }
 }
 
@@ -235,16 +238,18 @@ TEST_CASE("gradients of several batches: resumed as if nothing had happened; not
       "8 --top-mlp 8 --ranks 2 --keep 9 --clip-norm 0.5 --save ";
   const std::string whole = (folder.path / "whole").string();
   results(base + whole + " --save-every 5 --accumulate 4");
-  CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{5, 10, 14});  // 27 batches an epoch
+  CHECK(detail::checkpoint_steps(whole) ==
+        std::vector<std::int64_t>{5, 10, 14});  // 27 batches an epoch
   for (const std::int64_t step : {5, 10}) {
     CAPTURE(step);
     const auto other =
-        copy_of(folder.path / "whole" / checkpoint_name(step), folder.path / "other");
+        copy_of(folder.path / "whole" / detail::checkpoint_name(step), folder.path / "other");
     const Outcome refused = train_dlrm(base + other.string() + " --resume --accumulate 2");
     CHECK(refused.status != 0);
     CHECK(refused.err.find("4 batches a step") != std::string::npos);
     results(base + other.string() + " --resume --overlap --accumulate 4");
-    check_same_files(folder.path / "whole" / checkpoint_name(14), other / checkpoint_name(14));
+    check_same_files(folder.path / "whole" / detail::checkpoint_name(14),
+                     other / detail::checkpoint_name(14));
   }
 }
 
@@ -258,7 +263,7 @@ TEST_CASE(
   for (const std::string extra : {"", "--accumulate 2 --clip-norm 0.5 --interaction cross "}) {
     CAPTURE(extra);
     const std::filesystem::path one = folder.path / ("one" + std::to_string(extra.size()));
-    const std::string last = checkpoint_name(extra.empty() ? 54 : 28);
+    const std::string last = detail::checkpoint_name(extra.empty() ? 54 : 28);
     const nlohmann::json expected = results(
         model + extra + "--ranks 1 --plan table-wise --save-every 20 --save " + one.string());
     int others = 0;
@@ -273,7 +278,7 @@ TEST_CASE(
       CHECK(found.at("auc") == expected.at("auc"));
       CHECK(found.at("logloss") == expected.at("logloss"));
       CHECK(difference(one / last, other / last) == 0);
-      const auto resumed = copy_of(one / checkpoint_name(20), folder.path / "resumed");
+      const auto resumed = copy_of(one / detail::checkpoint_name(20), folder.path / "resumed");
       results(model + extra + how + " --resume --save " + resumed.string());
       CHECK(difference(one / last, resumed / last) == 0);
     }
@@ -282,14 +287,14 @@ TEST_CASE(
   const std::string bags =
       "--samples 2000 --test-fraction 0.1 --batch-size 100 --synthetic-model tiny --scale 1/10000 "
       "--virtual-ranks 4 --save-every 9 ";
-  const std::filesystem::path one = folder.path / "bags", last = checkpoint_name(18);
+  const std::filesystem::path one = folder.path / "bags", last = detail::checkpoint_name(18);
   const nlohmann::json expected =
       results(bags + "--ranks 1 --plan table-wise --save " + one.string());
   for (const std::string how :
        {"--ranks 4 --plan column-wise", "--ranks 2 --plan row-wise", "--ranks 4 --plan grid"}) {
     CAPTURE(how);
     const std::filesystem::path resumed =
-        copy_of(one / checkpoint_name(9), folder.path / "resumed_bags");
+        copy_of(one / detail::checkpoint_name(9), folder.path / "resumed_bags");
     const nlohmann::json found = results(bags + how + " --resume --save " + resumed.string());
     CHECK(found.at("auc") == expected.at("auc"));
     CHECK(found.at("logloss") == expected.at("logloss"));
@@ -319,15 +324,15 @@ TEST_CASE(
     const std::string whole = (folder.path / "whole").string();
     std::filesystem::remove_all(whole);
     const nlohmann::json expected = results(base + whole + " --ranks 2 --save-every 10" + how);
-    const std::filesystem::path middle = whole / std::filesystem::path(checkpoint_name(20)),
-                                last = checkpoint_name(54);
+    const std::filesystem::path middle = whole / std::filesystem::path(detail::checkpoint_name(20)),
+                                last = detail::checkpoint_name(54);
     const auto known = known_keys(whole / last), before = known_keys(middle);
     int evicted = 0;
     for (const auto& [key, was] : before)
       evicted += was[0] > 0 && (!known.contains(key) || known.at(key)[0] != was[0]);
     CHECK(evicted > 100);  // or this tests little
     const auto other = copy_of(middle, folder.path / "other");
-    const std::string needed = read_manifest(middle).first.base;
+    const std::string needed = detail::read_manifest(middle).first.base;
     CHECK(needed.empty() == (std::string(how).find("increments") == std::string::npos));
     if (!needed.empty())
       std::filesystem::copy(whole / std::filesystem::path(needed), other / needed);
@@ -358,8 +363,8 @@ TEST_CASE(
   CHECK(files["logloss"] == memory["logloss"]);
   // an increment has no description of the model
   for (const auto& [step, expected] : {std::pair(20, 29), std::pair(50, 30), std::pair(54, 30)})
-    check_same_files(folder.path / "memory" / checkpoint_name(step),
-                     folder.path / "files" / checkpoint_name(step), expected);
+    check_same_files(folder.path / "memory" / detail::checkpoint_name(step),
+                     folder.path / "files" / detail::checkpoint_name(step), expected);
 }
 
 TEST_CASE("what cannot be resumed says why") {
@@ -398,9 +403,10 @@ TEST_CASE("resumed by other optimizers: tables keep weights, and what begins ane
       "8 --ranks 2 --keep 9 --max-steps 10 --save " +
       (folder.path / "c").string() + " ";
   results(base + "--save-every 5 --optimizer 'adam:C1,ftrl:C2*,rowwise-adagrad:*'");
-  const std::filesystem::path middle = folder.path / "c" / checkpoint_name(5),
-                              last = folder.path / "c" / checkpoint_name(10);
-  const std::filesystem::path kept = copy_of(middle, folder.path / "kept") / checkpoint_name(5);
+  const std::filesystem::path middle = folder.path / "c" / detail::checkpoint_name(5),
+                              last = folder.path / "c" / detail::checkpoint_name(10);
+  const std::filesystem::path kept =
+      copy_of(middle, folder.path / "kept") / detail::checkpoint_name(5);
   std::filesystem::remove_all(last);
   // C1 and C3 change; C2, C20 to C26 and the others do not. A rate of 0 keeps what was loaded.
   const std::string other = base +
@@ -453,17 +459,18 @@ TEST_CASE("another training's folder is refused, and so is one that another prog
     fails("",
           "another program or save writes to the checkpoints in '" + folder.path.string() + "'");
   }
-  CHECK(checkpoint_steps(folder.path).empty());
+  CHECK(detail::checkpoint_steps(folder.path).empty());
   results(tiny + "--save-every 5");
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
   fails("--save-every 5 --seed 2",
         "up to 'step-000000000018': go on with --resume, or give another folder");
-  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
+  CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
 
   // A step beyond the training's is no step of it.
-  const auto other = folder.path / checkpoint_name(999'999);
-  std::filesystem::rename(folder.path / checkpoint_name(18), other);
-  Manifest manifest = detail::parse_manifest(text_of(other / "manifest.json"), "manifest.json");
+  const auto other = folder.path / detail::checkpoint_name(999'999);
+  std::filesystem::rename(folder.path / detail::checkpoint_name(18), other);
+  detail::Manifest manifest =
+      detail::parse_manifest(text_of(other / "manifest.json"), "manifest.json");
   manifest.step = 999'999;
   std::ofstream(other / "manifest.json") << detail::format_manifest(manifest);
   fails("--resume", "is of step 999999, and this training has 18");
@@ -480,10 +487,10 @@ TEST_CASE(
       path + " ";
   results(tiny + "--save-every 5");
   for (const int step : {15, 20, 25, 30, 35, 36})
-    std::filesystem::remove_all(path + "/" + checkpoint_name(step));
+    std::filesystem::remove_all(path + "/" + detail::checkpoint_name(step));
   for (const std::string how : {"", "--save-async "}) {
     CAPTURE(how);
-    const auto other = copy_of(path + "/" + checkpoint_name(10), folder.path / "other");
+    const auto other = copy_of(path + "/" + detail::checkpoint_name(10), folder.path / "other");
     const Outcome outcome = train_dlrm(
         "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 "
         "--constant-rates --epochs 2 --resume --keep 1 "
@@ -493,27 +500,28 @@ TEST_CASE(
     INFO(outcome.err);
     CHECK(outcome.status == 1);
     CHECK(outcome.err.find("; the last good checkpoint is '" +
-                           (other / checkpoint_name(10)).string() + "'") != std::string::npos);
+                           (other / detail::checkpoint_name(10)).string() + "'") !=
+          std::string::npos);
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
     // What is there beside it is finite, too.
-    for (const std::int64_t step : checkpoint_steps(other)) {
-      CheckpointReader reader(other / checkpoint_name(step));
+    for (const std::int64_t step : detail::checkpoint_steps(other)) {
+      CheckpointReader reader(other / detail::checkpoint_name(step));
       std::int64_t wrong = 0;
       for (const detail::StoredTensor& tensor : reader.manifest().tensors)
         for (const float x : reader.read<float>(tensor.name)) wrong += !std::isfinite(x);
       CHECK(wrong == 0);
     }
     // As the message says.
-    for (const std::int64_t step : checkpoint_steps(other))
-      if (step > 10) std::filesystem::remove_all(other / checkpoint_name(step));
+    for (const std::int64_t step : detail::checkpoint_steps(other))
+      if (step > 10) std::filesystem::remove_all(other / detail::checkpoint_name(step));
     CHECK(train_dlrm("--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 "
                      "--ranks 2 --constant-rates --epochs 2 --resume "
                      "--save " +
                      other.string())
               .status == 0);
-    CHECK(checkpoint_steps(other) == std::vector<std::int64_t>{10, 36});
+    CHECK(detail::checkpoint_steps(other) == std::vector<std::int64_t>{10, 36});
   }
-  const auto manifest = path + "/" + checkpoint_name(5) + "/manifest.json";
+  const auto manifest = path + "/" + detail::checkpoint_name(5) + "/manifest.json";
   std::string text = text_of(manifest);
   text[100] = '?';
   std::ofstream(manifest) << text;
@@ -521,7 +529,7 @@ TEST_CASE(
   CHECK(outcome.status == 0);
   CHECK(outcome.err.find("warning: older checkpoints were not removed: file '" + manifest + "'") !=
         std::string::npos);
-  CHECK(checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
+  CHECK(detail::checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
 }
 
 TEST_CASE("a limit of file sizes is an error like a full disk, for table files, too") {
@@ -566,10 +574,10 @@ TEST_CASE("schedules: the rates of each step, and the same bits after a stop wit
                     ramps = base +
                             "--schedule warmup:24,hold:20,poly:16:2 "
                             "--dense-schedule warmup:9,cosine:30:0.1 ";
-  const std::filesystem::path last = checkpoint_name(64);
+  const std::filesystem::path last = detail::checkpoint_name(64);
   results(ramps + "--save " + at("whole"));
   CHECK(results(ramps + "--max-steps 10 --save " + at("cut"))["steps"] == 10);
-  CHECK(std::filesystem::exists(folder.path / "cut" / checkpoint_name(10)));
+  CHECK(std::filesystem::exists(folder.path / "cut" / detail::checkpoint_name(10)));
   results(ramps + "--resume --max-steps 50 --save " + at("cut"));
   results(ramps + "--resume --save " + at("cut"));
   check_same_files(folder.path / "whole" / last, folder.path / "cut" / last);
@@ -592,8 +600,8 @@ TEST_CASE("tests within epochs change nothing, the best model is kept, and tests
     const std::string base = kSmall + how + " --keep 1 --save-every 9 ";
     results(base + "--save " + at("plain"));
     const nlohmann::json training = results(base + tested + "--save " + at("tested"));
-    check_same_files(folder.path / "plain" / checkpoint_name(64),
-                     folder.path / "tested" / checkpoint_name(64));
+    check_same_files(folder.path / "plain" / detail::checkpoint_name(64),
+                     folder.path / "tested" / detail::checkpoint_name(64));
     const nlohmann::json& tests = training["evaluations"];
     REQUIRE(tests.size() == 6);
     CHECK(tests[0]["step"] == 11);
@@ -602,7 +610,7 @@ TEST_CASE("tests within epochs change nothing, the best model is kept, and tests
     CHECK(tests[5]["auc"] == training["auc"]);
     const auto best = std::max_element(tests.begin(), tests.end(),
                                        [](auto& a, auto& b) { return a["auc"] < b["auc"]; });
-    CHECK(checkpoint_steps(folder.path / "tested" / "best") ==
+    CHECK(detail::checkpoint_steps(folder.path / "tested" / "best") ==
           std::vector<std::int64_t>{(*best)["step"]});
     // a model as good is not above the best one
     const auto kept = std::filesystem::last_write_time(folder.path / "tested" / "best");
@@ -679,7 +687,7 @@ TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
               at("stopped"));
   CHECK(stopped["steps"] == 8);
   CHECK(stopped["evaluations"].size() == 1);
-  CHECK(checkpoint_steps(folder.path / "stopped") == std::vector<std::int64_t>{8});
+  CHECK(detail::checkpoint_steps(folder.path / "stopped") == std::vector<std::int64_t>{8});
 
   // Resumed, it has ended: no file changes. A higher AUC, or none, lets it go on.
   const std::string goes_on = kSmall + "--ranks 2 --evals-per-epoch 4 --keep 1 --log " +

@@ -147,7 +147,7 @@ Keys part_of(const Keys& keys, std::int64_t features, int ranks, int r) {
 /// sample]; and what changed hands.
 struct Seen {
   std::vector<Keys> rows;
-  std::vector<std::vector<ReusedRow>> reused;
+  std::vector<std::vector<detail::ReusedRow>> reused;
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
@@ -173,7 +173,7 @@ Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin,
       Keys& rows = parts[static_cast<std::size_t>(step - begin)]
                         [static_cast<std::size_t>(communicator.rank())];
       rows.resize(part.size());
-      const std::span<const ReusedRow> reused =
+      const std::span<const detail::ReusedRow> reused =
           vocabulary.learn(one_hot(part, features), std::span<std::int64_t>(rows));
       if (communicator.rank() == 0) seen.reused.emplace_back(reused.begin(), reused.end());
       std::vector<std::int32_t> found(part.size());

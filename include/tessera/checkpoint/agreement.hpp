@@ -12,13 +12,11 @@
 #include <string>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The collectives that checkpoints need.
 inline constexpr Collective kCheckpointCollectives =
     Collective::all_gather | Collective::all_to_all;
-
-namespace detail {
 
 /// Returns every rank's value, in rank order.
 template <Exchangeable T, class Comm>
@@ -50,8 +48,6 @@ std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
   return all;
 }
 
-}  // namespace detail
-
 /// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first
 /// such rank: no rank is left waiting, and all know what happened. Errors of the communicator go
 /// through unchanged.
@@ -65,7 +61,7 @@ void on_all_ranks(Comm& communicator, Work&& work) {
   } catch (const std::exception& error) {
     own = error.what()[0] == '\0' ? "unknown error" : error.what();
   }
-  const std::vector<std::size_t> sizes = detail::gather_one<std::size_t>(communicator, own.size());
+  const std::vector<std::size_t> sizes = gather_one<std::size_t>(communicator, own.size());
   if (std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) == 0) return;
   std::string all(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}), '\0');
   communicator.all_gather(std::span<const char>(own), std::span<char>(all), sizes);
@@ -75,4 +71,4 @@ void on_all_ranks(Comm& communicator, Work&& work) {
                                     : fmt::format("rank {}: {}", rank, all.substr(0, sizes[rank])));
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

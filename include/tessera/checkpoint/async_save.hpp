@@ -32,7 +32,7 @@ struct AsyncSaveOptions {
 class AsyncSave {
  public:
   /// Makes the files and copies small tensors; tables are copied as they change (see Snapshot).
-  template <Communicator<kCheckpointCollectives> Comm>
+  template <Communicator<detail::kCheckpointCollectives> Comm>
   AsyncSave(Comm& communicator, const std::filesystem::path& directory,
             const CheckpointContents& contents, std::int64_t step,
             const AsyncSaveOptions& options = {})
@@ -68,7 +68,7 @@ class AsyncSave {
     return finish(communicator);
   }
 
-  /// The same, and waits for it.
+  /// Does the same, and waits for it.
   template <class Comm>
   CheckpointBase finish(Comm& communicator) {
     thread_.join();

@@ -78,7 +78,8 @@ class ChunkSums {
     }
 
    private:
-    /// The rows of a rectangle are equally far apart: the step over a gap is tabulated.
+    /// Passes over `count` zeros. The rows of a rectangle are equally far apart: the step over a
+    /// gap is tabulated.
     std::uint32_t zeros(std::uint32_t state, std::uint64_t count) {
       if (count == 0) return state;
       if (count != gap_) {

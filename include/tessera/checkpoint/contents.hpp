@@ -224,19 +224,19 @@ class CheckpointContents {
   /// those of rank 0 count. Loading passes it over; an increment has none, as its base has it.
   void set_file(std::string name, std::string bytes) {
     require(detail::plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
-                name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),
+                name != detail::Manifest::kFile && (name[0] < '0' || name[0] > '9'),
             "checkpoint: '{}' is no name of a file beside the tensors': take letters first, then "
             "digits, '_', '-' and '.', too",
             name);
     files_[std::move(name)] = std::make_shared<const std::string>(std::move(bytes));
   }
 
-  /// Of collections' tables: the index of the weights, then of what follows their states.
+  /// Returns, of collections' tables, the index of the weights, then of what follows their states.
   const std::map<int, int>& tables() const { return table_tensors_; }
   const std::vector<detail::TensorSpec>& tensors() const { return tensors_; }
   const std::vector<detail::CheckpointRows>& rows() const { return rows_; }
-  /// By collection: makes it tell an observer of its updates, or no longer; empty where the host
-  /// cannot see them.
+  /// Returns, by collection, what makes it tell an observer of its updates, or no longer; empty
+  /// where the host cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   /// Begins to mark the rows that its updates change.
   const std::vector<std::function<std::unique_ptr<detail::RowMarks>()>>& marks() const {
@@ -268,8 +268,8 @@ class CheckpointContents {
     return copy;
   }
 
-  /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them;
-  /// numbers[i] are those of pieces[i], empty where another rank writes them.
+  /// Makes these the contents of an increment: tables have `totals` rows (by their first tensor)
+  /// and `pieces` of them; numbers[i] are those of pieces[i], empty where another rank writes them.
   void make_sparse(const std::map<std::int32_t, std::int64_t>& totals,
                    std::vector<detail::CheckpointRows> pieces,
                    const std::deque<std::vector<std::int64_t>>& numbers) {
@@ -282,7 +282,7 @@ class CheckpointContents {
         tensors_[static_cast<std::size_t>(t)].shape[0] = total;
         tensors_[static_cast<std::size_t>(t)].row_numbers = name;
       }
-      number_tensors[first] = add_tensor({name, group, TensorType::i64, {total}});
+      number_tensors[first] = add_tensor({name, group, detail::TensorType::i64, {total}});
     }
     std::vector<detail::CheckpointRows> rows;
     const auto keep = [&](std::vector<std::size_t>& indices) {

@@ -31,8 +31,8 @@ class File {
  public:
   enum class Mode : std::uint8_t { read, write, create };
 
-  /// `create`: there must be no such file yet. `read`: a regular file, or a folder, to lock or to
-  /// sync it.
+  /// Opens a file. `create`: there must be no such file yet. `read`: a regular file, or a folder,
+  /// to lock or to sync it.
   File(const std::filesystem::path& path, Mode mode) : name_(path.string()) {
     // O_NONBLOCK: to open a FIFO would wait for somebody who writes to it.
     const int flags = mode == Mode::read    ? O_RDONLY | O_NONBLOCK
@@ -66,7 +66,7 @@ class File {
     return static_cast<std::uint64_t>(status.st_size);
   }
 
-  /// Another one once the file has been written to.
+  /// Returns the file's stamp: another one once the file has been written to.
   std::array<std::int64_t, 4> stamp() const {
     struct stat status = {};
     check(::fstat(file_, &status) == 0, "read");
@@ -107,9 +107,9 @@ class File {
     }
   }
 
-  /// False if another open file, of this process or another, has the lock. It is released when the
-  /// file is closed, at the latest when the process ends. Always true where the file system has no
-  /// locks.
+  /// Returns false if another open file, of this process or another, has the lock. It is released
+  /// when the file is closed, at the latest when the process ends. Always true where the file
+  /// system has no locks.
   bool try_lock() { return ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
   /// Returns when the file's bytes are on the disk.

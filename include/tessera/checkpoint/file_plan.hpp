@@ -58,7 +58,7 @@ struct FilePlan {
   std::vector<File> files;
   std::vector<std::vector<Piece>> pieces;  ///< by tensor
 
-  /// Groups whose tensors have the same number of rows are cut into files of at most about
+  /// Cuts groups whose tensors have the same number of rows into files of at most about
   /// `max_file_bytes`.
   FilePlan(std::span<const TensorSpec> tensors, std::uint64_t max_file_bytes)
       : pieces(tensors.size()) {
@@ -73,7 +73,7 @@ struct FilePlan {
       add_group(tensors, g, groups[g], members[groups[g]], max_file_bytes);
   }
 
-  /// One .npy file for each tensor. Throws InvalidArgument where two names become one.
+  /// Plans one .npy file for each tensor. Throws InvalidArgument where two names become one.
   static FilePlan npy(std::span<const TensorSpec> tensors) {
     FilePlan plan({}, 1);
     plan.pieces.resize(tensors.size());
@@ -141,7 +141,8 @@ struct FilePlan {
 
   static StoredTensor stored(const TensorSpec& t) { return {t.name, t.type, t.shape}; }
 
-  /// A group's number keeps names apart that differ only in what file names do not allow.
+  /// Names a group's file: the number keeps names apart that differ only in what file names do not
+  /// allow.
   static std::string file_name(std::size_t number, std::string_view group, std::int64_t part,
                                std::int64_t parts) {
     std::string name = fmt::format("{:04}-{}", number, plain_file_name(group.substr(0, 64)));

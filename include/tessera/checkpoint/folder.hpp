@@ -29,12 +29,12 @@ namespace tessera { inline namespace v0 {
 // A directory of checkpoints: step-N for each complete one. What is being written or removed has a
 // name that begins with a dot.
 
+namespace detail {
+
 inline std::string checkpoint_name(std::int64_t step) {
   require(step >= 0, "checkpoint: the step is {}", step);
   return fmt::format("step-{:012}", step);
 }
-
-namespace detail {
 
 /// Returns the step in a folder's name; nothing if checkpoint_name does not make that name.
 inline std::optional<std::int64_t> checkpoint_step(std::string_view name) {
@@ -54,8 +54,6 @@ inline std::string partial_checkpoint_name(std::int64_t step) {
   return std::string(kPartialPrefix) + checkpoint_name(step);
 }
 
-}  // namespace detail
-
 /// Steps of the complete checkpoints in a directory, ascending; empty if there is no such
 /// directory.
 inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory) {
@@ -63,21 +61,24 @@ inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& d
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error))
-    if (const auto step = detail::checkpoint_step(at->path().filename().string()))
-      steps.push_back(*step);
+    if (const auto step = checkpoint_step(at->path().filename().string())) steps.push_back(*step);
   require<DataError>(!error || error == std::errc::no_such_file_or_directory,
                      "cannot read the folder '{}': {}", directory.string(), error.message());
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
+}  // namespace detail
+
 /// Returns the folder of the highest step, if there is one.
 inline std::optional<std::filesystem::path> latest_checkpoint(
     const std::filesystem::path& directory) {
-  const std::vector<std::int64_t> steps = checkpoint_steps(directory);
+  const std::vector<std::int64_t> steps = detail::checkpoint_steps(directory);
   if (steps.empty()) return std::nullopt;
-  return directory / checkpoint_name(steps.back());
+  return directory / detail::checkpoint_name(steps.back());
 }
+
+namespace detail {
 
 /// Returns the manifest of a checkpoint's folder, and the checksum of its text. Throws DataError,
 /// naming the file, for one that cannot be read, is damaged, or is of another step than the
@@ -91,20 +92,22 @@ inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::p
           fmt::format("'{}' holds checkpoints and is none itself: load one of them; "
                       "latest_checkpoint gives '{}'",
                       folder.string(), latest->string()));
-  const detail::File file(path, detail::File::Mode::read);
+  const File file(path, File::Mode::read);
   require<DataError>(file.size() <= Manifest::kMaxBytes,
                      "file '{}' has {} bytes: a manifest has at most {}", path.string(),
                      file.size(), Manifest::kMaxBytes);
   std::string text(file.size(), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
-  Manifest manifest = detail::parse_manifest(text, path.string());
-  const auto named = detail::checkpoint_step(
-      (folder.has_filename() ? folder : folder.parent_path()).filename().string());
+  Manifest manifest = parse_manifest(text, path.string());
+  const auto named =
+      checkpoint_step((folder.has_filename() ? folder : folder.parent_path()).filename().string());
   require<DataError>(!named || *named == manifest.step,
                      "file '{}' is of step {}, which is not that of its folder", path.string(),
                      manifest.step);
-  return {std::move(manifest), detail::crc32(text)};
+  return {std::move(manifest), crc32(text)};
 }
+
+}  // namespace detail
 
 /// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints as
 /// long as it exists. It ends with the process, however that ends. Does nothing on file systems
@@ -130,20 +133,19 @@ class FolderLock {
   detail::File folder_;
 };
 
+namespace detail {
+
 /// Removes what saves and removals left behind that did not end. The caller has the FolderLock.
 inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> partial;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    for (const std::string_view prefix : {detail::kPartialPrefix, detail::kRemovedPrefix})
-      if (name.starts_with(prefix) &&
-          detail::checkpoint_step(std::string_view(name).substr(prefix.size())))
+    for (const std::string_view prefix : {kPartialPrefix, kRemovedPrefix})
+      if (name.starts_with(prefix) && checkpoint_step(std::string_view(name).substr(prefix.size())))
         partial.push_back(entry.path());
   }
   for (const std::filesystem::path& path : partial) std::filesystem::remove_all(path);
 }
-
-namespace detail {
 
 /// Returns the name of a checkpoint in a directory that is an increment of the one of that name;
 /// empty if none that can be read is.
@@ -168,8 +170,6 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
   std::filesystem::remove_all(from);
 }
 
-}  // namespace detail
-
 /// Keeps, of the checkpoints up to step `newest`, the one just saved, the `keep` highest steps.
 /// Later ones, of another training, stay, and so does what increments among these all need. A
 /// folder loses its name first: what is half removed is not seen. Throws DataError, with nothing
@@ -185,10 +185,12 @@ inline void remove_old_checkpoints(const std::filesystem::path& directory, int k
   for (std::size_t i = 0; i < static_cast<std::size_t>(old); ++i) {
     const std::string name = checkpoint_name(steps[i]);
     if (std::find(needed.begin(), needed.end(), name) != needed.end()) continue;
-    const std::filesystem::path removed = directory / (std::string(detail::kRemovedPrefix) + name);
+    const std::filesystem::path removed = directory / (std::string(kRemovedPrefix) + name);
     std::filesystem::rename(directory / name, removed);
     std::filesystem::remove_all(removed);
   }
 }
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

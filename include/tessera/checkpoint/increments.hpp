@@ -67,7 +67,7 @@ struct RowInterval {
   std::int64_t begin = 0, end = 0;
 };
 
-/// Of an ascending list, where [begin, end) is: the first index and how many.
+/// Returns where [begin, end) is in an ascending list: the first index and how many.
 inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list,
                                                      std::int64_t begin, std::int64_t end) {
   const auto first = std::lower_bound(list.begin(), list.end(), begin),
@@ -75,7 +75,7 @@ inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int6
   return {first - list.begin(), last - first};
 }
 
-/// `whole`: the contents of `changed`, and perhaps more that is no table.
+/// Makes an increment. `whole`: the contents of `changed`, and perhaps more that is no table.
 template <class Comm>
 Increment make_increment(Comm& communicator, const CheckpointContents& whole,
                          const ChangedRows& changed) {
@@ -154,7 +154,7 @@ Increment make_increment(Comm& communicator, const CheckpointContents& whole,
 /// knows. Collective, and otherwise as save_checkpoint. The extra memory is 16 bytes for each
 /// changed row. Rows that were changed by other means than updates and `reset_rows` are not seen;
 /// after a load, save in full first.
-template <Communicator<kCheckpointCollectives> Comm>
+template <Communicator<detail::kCheckpointCollectives> Comm>
 CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory,
                               const CheckpointContents& contents, const ChangedRows& changed,
                               const CheckpointBase& base, std::int64_t step,
@@ -163,8 +163,8 @@ CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& d
   detail::Save save(communicator, directory, increment.contents, step, options, base);
   return save.publish(communicator, [&] { save.write(detail::LiveRows{}); });
 }
-/// The same of the contents of `changed` alone.
-template <Communicator<kCheckpointCollectives> Comm>
+/// Does the same for the contents of `changed` alone.
+template <Communicator<detail::kCheckpointCollectives> Comm>
 CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory,
                               const ChangedRows& changed, const CheckpointBase& base,
                               std::int64_t step, const SaveOptions& options = {}) {

@@ -164,7 +164,7 @@ class RowLoader {
   TensorType type_of(const CheckpointRows::Part& part) const {
     return tensors_[static_cast<std::size_t>(part.tensor)].type;
   }
-  /// Columns of a part that a stored tensor has, too.
+  /// Returns the columns of a part that a stored tensor has, too.
   static std::int64_t common_columns(const CheckpointRows::Part& part, const StoredTensor& source) {
     return std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
   }
@@ -274,14 +274,14 @@ class StoredModel {
     }
   }
 
-  /// Tensors whole, numbers and texts.
+  /// Returns the manifest: tensors whole, numbers and texts.
   const Manifest& manifest() const { return manifest_; }
-  /// Made of all bytes of both.
+  /// Returns a checksum of all bytes of both.
   std::uint64_t crc() const {
     return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0);
   }
 
-  /// Of a tensor of the manifest.
+  /// Returns the source of a tensor of the manifest.
   const TensorSource& source(const std::string& name) const { return sources_.at(name); }
 
   /// Verifies the share of one rank.
@@ -455,12 +455,13 @@ class Comparison {
 /// share of all bytes, before the model is touched; then each rank reads its rows. Throws DataError
 /// on all ranks, the model as it was: for differences (it lists the first 20), a missing, truncated
 /// or damaged file.
-template <Communicator<kCheckpointCollectives> Comm>
-Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder,
-                         const CheckpointContents& contents, const LoadOptions& options = {}) {
+template <Communicator<detail::kCheckpointCollectives> Comm>
+detail::Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder,
+                                 const CheckpointContents& contents,
+                                 const LoadOptions& options = {}) {
   std::unique_ptr<detail::StoredModel> stored;
   std::vector<detail::TensorSource> sources;
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     stored = std::make_unique<detail::StoredModel>(folder);
     const detail::Comparison comparison(contents, stored->manifest(), options);
     require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}",
@@ -469,14 +470,14 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
   const std::vector<std::uint64_t> crcs = detail::gather_one(communicator, stored->crc());
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     for (const std::uint64_t crc : crcs)
       require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest",
                          folder.string());
     stored->verify(static_cast<std::uint64_t>(communicator.rank()),
                    static_cast<std::uint64_t>(communicator.size()));
   });
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     contents.flush_to_write();
     detail::RowLoader loader(contents.tensors(), sources);
     for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);

@@ -16,9 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// The rows of a tensor that one file holds, under the tensor's name.
 struct TensorPiece {
@@ -38,14 +36,14 @@ struct StoredTensor {
   std::string row_numbers{};
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
-  /// Elements of a row.
+  /// Returns the elements of a row.
   std::int64_t columns() const {
     std::int64_t count = 1;
     for (std::size_t i = 1; i < shape.size(); ++i) count *= shape[i];
     return count;
   }
   std::int64_t row_bytes() const {
-    return columns() * static_cast<std::int64_t>(detail::tensor_type_size(type));
+    return columns() * static_cast<std::int64_t>(tensor_type_size(type));
   }
 };
 
@@ -54,8 +52,6 @@ struct StoredFile {
   std::uint64_t bytes = 0;
   std::vector<std::uint32_t> crcs{};  ///< one for each kChunkBytes of the file
 };
-
-}  // namespace detail
 
 /// What `manifest.json` says: everything about a checkpoint but the values themselves.
 struct Manifest {
@@ -73,17 +69,15 @@ struct Manifest {
   std::uint32_t base_crc = 0;  ///< of the base's manifest text
   std::map<std::string, std::uint64_t> numbers{};
   std::map<std::string, std::string> texts{};
-  std::vector<detail::StoredTensor> tensors{};
-  std::vector<detail::StoredFile> files{};
+  std::vector<StoredTensor> tensors{};
+  std::vector<StoredFile> files{};
 
-  const detail::StoredTensor* find(std::string_view name) const {
+  const StoredTensor* find(std::string_view name) const {
     const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                    [&](const detail::StoredTensor& t) { return t.name == name; });
+                                    [&](const StoredTensor& t) { return t.name == name; });
     return found == tensors.end() ? nullptr : &*found;
   }
 };
-
-namespace detail {
 
 inline constexpr std::string_view kManifestTail = ",\n\"crc32\":";
 
@@ -152,7 +146,7 @@ class ManifestParser {
     return static_cast<std::uint32_t>(value);
   }
 
-  /// A checkpoint that somebody sent must not reach files elsewhere.
+  /// Checks that a name is no path: a checkpoint that somebody sent must not reach files elsewhere.
   void check_plain(const std::string& name, std::size_t at) const {
     json_.check(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
                     name.find('\0') == std::string::npos,
@@ -270,7 +264,7 @@ class ManifestParser {
 
 /// Throws DataError, naming `file` and the offset, for everything that a manifest must not be.
 inline Manifest parse_manifest(std::string_view text, std::string_view file) {
-  return detail::ManifestParser(text, file).parse();
+  return ManifestParser(text, file).parse();
 }
 
 /// Returns the text that `parse_manifest` reads. Its last key is the CRC-32 of all text before it.
@@ -307,7 +301,7 @@ inline std::string format_manifest(const Manifest& m) {
   list("tensors", '[', ']', m.tensors, [&](const StoredTensor& t) {
     out += "{\"name\":";
     append_json_string(out, t.name);
-    append(",\"dtype\":\"{}\",\"shape\":{}", tensor_type_name(t.type), detail::shape_text(t.shape));
+    append(",\"dtype\":\"{}\",\"shape\":{}", tensor_type_name(t.type), shape_text(t.shape));
     if (!t.row_numbers.empty()) {
       append(",\"row_numbers\":");
       append_json_string(out, t.row_numbers);
@@ -326,10 +320,8 @@ inline std::string format_manifest(const Manifest& m) {
     out += "]}";
   });
   const std::uint32_t crc = crc32(out);
-  append("{}{}}}\n", detail::kManifestTail, crc);
+  append("{}{}}}\n", kManifestTail, crc);
   return out;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Names of the tensors that have NaN or infinite numbers in this rank's memory, in their order;
 /// optimizer states of tables are not looked at. Reads all of them.
@@ -22,20 +22,20 @@ inline std::vector<std::string> non_finite_tensors(const CheckpointContents& con
   for (const auto& [weights, end] : contents.tables())
     for (int state = weights + 1; state < end; ++state)
       passed[static_cast<std::size_t>(state)] = true;
-  detail::LiveRows read;
-  for (const detail::CheckpointRows& rows : contents.rows()) {
+  LiveRows read;
+  for (const CheckpointRows& rows : contents.rows()) {
     std::vector<std::int64_t> row_bytes;
-    for (const detail::CheckpointRows::Part& part : rows.parts)
-      row_bytes.push_back(part.columns * static_cast<std::int64_t>(detail::tensor_type_size(
+    for (const CheckpointRows::Part& part : rows.parts)
+      row_bytes.push_back(part.columns * static_cast<std::int64_t>(tensor_type_size(
                                              tensors[static_cast<std::size_t>(part.tensor)].type)));
     for (std::int64_t first = 0; first < rows.rows; first += at_once) {
       const std::int64_t count = std::min(at_once, rows.rows - first);
-      const std::vector<detail::RowBlock>& blocks = read(rows, row_bytes, first, count);
+      const std::vector<RowBlock>& blocks = read(rows, row_bytes, first, count);
       for (std::size_t p = 0; p < blocks.size(); ++p) {
         const auto t = static_cast<std::size_t>(rows.parts[p].tensor);
         for (std::int64_t r = 0; r < count && !passed[t] && !found[t]; ++r)
-          found[t] = detail::any_nonfinite(blocks[p].data + r * blocks[p].stride, tensors[t].type,
-                                           rows.parts[p].columns);
+          found[t] = any_nonfinite(blocks[p].data + r * blocks[p].stride, tensors[t].type,
+                                   rows.parts[p].columns);
       }
     }
   }
@@ -45,4 +45,4 @@ inline std::vector<std::string> non_finite_tensors(const CheckpointContents& con
   return names;
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -23,7 +23,7 @@ namespace tessera { inline namespace v0 {
 /// Writes each tensor of a model to FOLDER/NAME.npy, for numpy.load: whole tables, by all ranks,
 /// whatever the layout. Collective. The folder must not exist; it appears when it is complete.
 /// bfloat16, which NumPy lacks, is two raw bytes (dtype V2). Numbers are not written.
-template <Communicator<kCheckpointCollectives> Comm>
+template <Communicator<detail::kCheckpointCollectives> Comm>
 void export_npy(Comm& communicator, const std::filesystem::path& folder,
                 const CheckpointContents& model) {
   const CheckpointContents contents = model.for_saving(communicator.rank(), [&](std::int64_t rows) {
@@ -33,7 +33,7 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
   std::filesystem::path partial = folder;
   partial += ".partial";
   detail::RowWriter writer(partial, contents.tensors(), plan);
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     if (communicator.rank() != 0) return;
     require<DataError>(!std::filesystem::exists(folder), "export_npy: '{}' is there already",
                        folder.string());
@@ -45,12 +45,12 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
       writer.write_header(f);
     }
   });
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     for (const detail::CheckpointRows& rows : contents.rows())
       writer.write(rows, detail::LiveRows{});
     writer.sync();
   });
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     if (communicator.rank() == 0) detail::replace_folder(partial, folder);
   });
 }
@@ -58,13 +58,13 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
 /// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, in any floating-point
 /// precision, under any layout. Collective. The model is touched when all headers and sizes are
 /// right. Returns how many files were read. Throws DataError on all ranks.
-template <Communicator<kCheckpointCollectives> Comm>
+template <Communicator<detail::kCheckpointCollectives> Comm>
 int import_npy(Comm& communicator, const std::filesystem::path& folder,
                const CheckpointContents& model) {
   int found = 0;
   std::vector<detail::NpyHeader> headers(model.tensors().size());
   std::vector<std::filesystem::path> paths(model.tensors().size());
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     for (std::size_t t = 0; t < paths.size(); ++t) {
       const detail::TensorSpec& tensor = model.tensors()[t];
       const std::filesystem::path path = folder / (detail::plain_file_name(tensor.name) + ".npy");
@@ -77,15 +77,15 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
       require<DataError>(
           headers[t].shape == tensor.shape && detail::convertible(headers[t].type, tensor.type),
           "file '{}' is {} {}, '{}' in the model {} {}", file.name(),
-          tensor_type_name(headers[t].type), detail::shape_text(headers[t].shape), tensor.name,
-          tensor_type_name(tensor.type), detail::shape_text(tensor.shape));
+          detail::tensor_type_name(headers[t].type), detail::shape_text(headers[t].shape),
+          tensor.name, detail::tensor_type_name(tensor.type), detail::shape_text(tensor.shape));
       paths[t] = path;
       ++found;
     }
     require<DataError>(found > 0, "import_npy: '{}' has no file for any tensor of the model",
                        folder.string());
   });
-  on_all_ranks(communicator, [&] {
+  detail::on_all_ranks(communicator, [&] {
     std::vector<std::byte> block;
     for (const detail::CheckpointRows& rows : model.rows())
       for (const detail::CheckpointRows::Part& part : rows.parts) {

@@ -34,15 +34,15 @@ namespace tessera { inline namespace v0 {
 class CheckpointReader {
  public:
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
-    std::tie(manifest_, crc_) = read_manifest(folder_);
+    std::tie(manifest_, crc_) = detail::read_manifest(folder_);
     for (const detail::StoredFile& file : manifest_.files)
       chunks_.push_back(chunks() + detail::chunks_of(file.bytes));
   }
 
   const std::filesystem::path& folder() const { return folder_; }
-  const Manifest& manifest() const { return manifest_; }
-  /// Of the manifest's text: it covers the whole checkpoint, as the manifest holds the
-  /// checksums of all files.
+  const detail::Manifest& manifest() const { return manifest_; }
+  /// Returns the checksum of the manifest's text: it covers the whole checkpoint, as the manifest
+  /// holds the checksums of all files.
   std::uint32_t crc() const { return crc_; }
 
   /// Returns the tensor of that name. Throws DataError if there is none.
@@ -53,7 +53,7 @@ class CheckpointReader {
     return *found;
   }
 
-  /// Chunks of all files.
+  /// Returns the number of chunks of all files.
   std::uint64_t chunks() const { return chunks_.empty() ? 0 : chunks_.back(); }
 
   /// Reads chunks [begin, end) of all files, and the places of tensors in the files that these
@@ -110,8 +110,8 @@ class CheckpointReader {
     const detail::StoredTensor& t = tensor(name);
     require<DataError>(t.type == detail::tensor_type_of<T>(),
                        "checkpoint '{}', tensor '{}': holds {}, asked for {}", folder_.string(),
-                       name, tensor_type_name(t.type),
-                       tensor_type_name(detail::tensor_type_of<T>()));
+                       name, detail::tensor_type_name(t.type),
+                       detail::tensor_type_name(detail::tensor_type_of<T>()));
     for (const detail::TensorPiece& piece : t.pieces) {
       const std::size_t f = static_cast<std::size_t>(piece.file);
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
@@ -216,24 +216,26 @@ class CheckpointReader {
     const std::size_t f = static_cast<std::size_t>(piece.file);
     const detail::SafetensorsHeader& header = header_of(f);
     const std::string name = (folder_ / manifest_.files[f].name).string();
-    const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
-                                    [&](const TensorInfo& t) { return t.name == tensor.name; });
+    const auto found =
+        std::find_if(header.tensors.begin(), header.tensors.end(),
+                     [&](const detail::TensorInfo& t) { return t.name == tensor.name; });
     require<DataError>(found != header.tensors.end(), "file '{}' has no tensor '{}'", name,
                        tensor.name);
-    const TensorInfo& info = *found;
+    const detail::TensorInfo& info = *found;
     std::vector<std::int64_t> shape = tensor.shape;
     if (!shape.empty()) shape.front() = piece.row_end - piece.row_begin;
     require<DataError>(info.type == tensor.type && info.shape == shape,
                        "file '{}', tensor '{}': is {} {}, the manifest says {} {}", name,
-                       tensor.name, tensor_type_name(info.type), detail::shape_text(info.shape),
-                       tensor_type_name(tensor.type), detail::shape_text(shape));
+                       tensor.name, detail::tensor_type_name(info.type),
+                       detail::shape_text(info.shape), detail::tensor_type_name(tensor.type),
+                       detail::shape_text(shape));
     const std::uint64_t begin = header.data_offset + info.begin;
     places_.emplace(&piece, begin);
     return begin;
   }
 
   std::filesystem::path folder_;
-  Manifest manifest_;
+  detail::Manifest manifest_;
   std::uint32_t crc_ = 0;
   std::vector<std::uint64_t> chunks_;  ///< up to and including each file
   std::map<std::size_t, detail::File> files_;

@@ -118,13 +118,13 @@ inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t c
 /// blocks of 1 MiB, and 4 bytes for each MiB of the files that this rank writes to.
 class RowWriter {
  public:
-  /// `finite`: a value that is not is an error.
+  /// Makes a writer. `finite`: a value that is not is an error.
   RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
             const FilePlan& plan, bool finite = false)
       : folder_(std::move(folder)), tensors_(tensors), plan_(plan), finite_(finite) {}
 
-  /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows
-  /// that this process does not write are passed over.
+  /// Writes rows: `source(rows, bytes per row of each part, first, count)` gives a RowBlock for
+  /// each part. Rows that this process does not write are passed over.
   template <class Source>
   void write(const CheckpointRows& rows, Source&& source) {
     if (std::none_of(rows.parts.begin(), rows.parts.end(),
@@ -198,7 +198,8 @@ class RowWriter {
     std::optional<ChunkSums::Cursor> cursor{};
   };
 
-  /// A model may have more tables than a process may have open files.
+  /// Opens a file unless it is open: a model may have more tables than a process may have open
+  /// files.
   File& open(std::size_t index) {
     Written& written = files_.try_emplace(index, plan_.files[index].bytes).first->second;
     if (written.file) return *written.file;
@@ -254,7 +255,8 @@ class RowWriter {
     open(run.piece->file).write_at(offset, {rows.data, size});
   }
 
-  /// Rows of other ranks are between: a call of the system for each would cost more than its bytes.
+  /// Writes some columns of rows. Those of other ranks are between: a call of the system for each
+  /// would cost more than its bytes.
   void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows,
                      std::int64_t count, std::int64_t bytes) {
     const File::Window window(

@@ -251,7 +251,7 @@ class Save {
 /// ranks. Collective: every rank gives the same step, options and tensors, and a folder that all
 /// ranks see. The checkpoint appears when all of it is on the disk; before, and where anything
 /// fails on any rank (all ranks then throw DataError), earlier ones are as they were.
-template <Communicator<kCheckpointCollectives> Comm>
+template <Communicator<detail::kCheckpointCollectives> Comm>
 CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& directory,
                                const CheckpointContents& contents, std::int64_t step,
                                const SaveOptions& options = {}) {

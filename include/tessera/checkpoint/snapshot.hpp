@@ -71,11 +71,11 @@ class Snapshot {
     room_.notify_all();
   }
 
-  /// Rows copied aside so far, and bytes at most at once.
+  /// Return the rows copied aside so far, and the bytes at most at once.
   std::int64_t rows_copied() const { return rows_copied_; }
   std::size_t most_bytes() const { return most_bytes_; }
 
-  /// For RowWriter. Each row is asked for once.
+  /// Gives RowWriter its rows. Each row is asked for once.
   const std::vector<RowBlock>& operator()(const CheckpointRows& rows,
                                           std::span<const std::int64_t> row_bytes,
                                           std::int64_t first, std::int64_t count) {
@@ -167,7 +167,7 @@ class Snapshot {
     }
   }
 
-  /// The writer's side.
+  /// Takes rows, on the writer's side.
   void take(Arena& arena, const CheckpointRows& rows, std::int64_t first, std::int64_t count,
             std::size_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -193,7 +193,7 @@ class Snapshot {
     room_.notify_all();
   }
 
-  /// The updates' side; their thread holds the mutex.
+  /// Keeps rows, on the updates' side; their thread holds the mutex.
   void keep(int source, int arena_index, std::span<const std::int64_t> touched) {
     const auto found = arenas_.find({source, arena_index});
     if (found == arenas_.end()) return;

@@ -52,7 +52,7 @@ void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary
   CheckpointReader reader(folder);
   const auto read = [&](int table, std::string_view part) {
     const detail::StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
-    require<DataError>(tensor.type == TensorType::i64 && tensor.columns() == 1,
+    require<DataError>(tensor.type == detail::TensorType::i64 && tensor.columns() == 1,
                        "checkpoint '{}': tensor '{}' must be I64 [n]", folder.string(),
                        tensor.name);
     std::vector<std::int64_t> values(static_cast<std::size_t>(tensor.rows()));

@@ -67,8 +67,8 @@ class EmbeddingCollection
              with_groups(options)) {}
 
   /// What an element and a row of each table cost, in the order of the plan.
-  static constexpr std::vector<MemoryCost> memory_costs() {
-    std::vector<MemoryCost> costs;
+  static constexpr std::vector<detail::MemoryCost> memory_costs() {
+    std::vector<detail::MemoryCost> costs;
     for (const TableSpec& table : plan::tables)
       costs.push_back(detail::memory_cost<typename Base::element, typename Arguments::training>(
           Groups::of(table.name)));

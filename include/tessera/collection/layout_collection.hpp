@@ -30,7 +30,8 @@ namespace tessera { inline namespace v0 {
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
 template <class WidthList, class O, class Backend, class Comm, class... Policies>
-  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order &&
+           detail::OptimizerOrGroups<O>)
 class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies...> {
   using Settings = detail::CheckedPolicies<Policies...>;
   using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;
@@ -57,7 +58,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   using Gradient = MatrixView<const output_type>;
 
   /// What one element and one row cost on a rank; of several training groups, the most.
-  static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
+  static constexpr detail::MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
 
   /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
   /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
@@ -125,7 +126,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// The first; `vectors` says where those of some sequences are written, one per id
   /// (SequenceView).
   template <IdType Id>
-  Found<Id> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
+  Found<Id> forward(const KeyedJagged<Id>& ids, detail::SequenceOutputs vectors)
     requires(Store::keeps_rows)
   {
     const detail::GivenForCall given(step_of<Id>(own_steps_).vectors, vectors);
@@ -139,7 +140,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   Found<Id> forward_model_parallel(const KeyedJagged<Id>& ids,
                                    std::span<const std::int64_t> sample_begin = {},
-                                   SequenceOutputs vectors = {}) {
+                                   detail::SequenceOutputs vectors = {}) {
     StepState<Id>& step = step_of<Id>(own_steps_);
     const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
@@ -150,7 +151,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values;
   /// `sequences`: one for each sequence feature that trains, from its view.
   template <IdType Id>
-  void backward(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
+  void backward(const Found<Id>& pooled, Gradient gradient,
+                detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "backward", pooled, gradient, sequences);
     split(step, gradient, sequences);
     exchange_gradients(step);
@@ -159,7 +161,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// The same where all features are sequences.
   template <IdType Id>
-  void backward(const Found<Id>& pooled, SequenceGradients sequences) {
+  void backward(const Found<Id>& pooled, detail::SequenceGradients sequences) {
     backward(pooled, Gradient(nullptr, pooled.values.rows, 0), sequences);
   }
 
@@ -168,7 +170,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
   void backward(const Found<Id>& pooled, Gradient gradient, std::span<float> weight_gradients,
-                SequenceGradients sequences = {}) {
+                detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "backward", pooled, gradient, sequences);
     stages_.weight_gradients.check_room("backward", weight_gradients, step.batch.ids());
     split(step, gradient, sequences);
@@ -181,7 +183,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// on one of them (the same `pooled` again), are summed, for one step. False, on every rank, where
   /// `split` refuses the gradients: leave those that dense layers have of this batch out, too.
   template <IdType Id>
-  bool accumulate(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
+  bool accumulate(const Found<Id>& pooled, Gradient gradient,
+                  detail::SequenceGradients sequences = {}) {
     StepState<Id>& step = Calls<Id>::opened(stages_, "accumulate", pooled, gradient, sequences,
                                             stages_.accumulator.applies());
     if (!split(step, gradient, sequences)) return stages_.accumulator.skip(step), false;
@@ -205,7 +208,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
   /// `backward`. The result lives until the next `evaluate`.
   template <IdType Id>
-  Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
+  detail::Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
     const Output output = detail::make_matrix(backend_, evaluated_, ids.batch, columns());
     StepState<Id>& step = step_of<Id>(evaluation_steps_);
@@ -301,7 +304,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and
   /// the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
-  bool split(StepState<Id>& step, Gradient gradient, SequenceGradients sequences = {}) {
+  bool split(StepState<Id>& step, Gradient gradient, detail::SequenceGradients sequences = {}) {
     return Calls<Id>::split(stages_, step, gradient, sequences, Kernels::whole_rows());
   }
 
@@ -332,7 +335,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Rows of a table (index in layout().tables) that this rank holds start anew: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
-    const ObservedUpdate observed(stages_.updater.observers());
+    const detail::ObservedUpdate observed(stages_.updater.observers());
     store_.reset_rows(backend_, table, rows, options_.optimizer,
                       Initializers{options_.initialize, options_.optimizer},
                       [this](std::size_t arena, std::span<const std::int64_t> arena_rows) {

@@ -45,7 +45,8 @@ class BreakableBarrier {
     finish_arrival(old, ~(kGeneration - 1), Clock::time_point::max());
   }
 
-  /// Number of completed rounds. A thread that has not arrived, or is late, cannot miss one.
+  /// Returns the number of completed rounds. A thread that has not arrived, or is late, cannot miss
+  /// one.
   std::uint64_t round() const { return word_.load(std::memory_order_acquire) / kGeneration; }
 
   /// Breaks the barrier: threads in or at `arrive` return `broken`, now and for ever.

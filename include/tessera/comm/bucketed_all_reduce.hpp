@@ -34,10 +34,10 @@ class BucketedAllReduce {
  public:
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
       : BucketedAllReduce([] {}, communicator, gradients, bucket_bytes) {}
-  /// For gradients in the memory of a backend that computes in the order of a stream. Buckets
-  /// include work queued before `ready`; work queued after `wait` sees the sums.
-  /// `computing` works on the gradients; `communicating` on the stream that the communicator uses,
-  /// an object of its own.
+  /// Works on gradients in the memory of a backend that computes in the order of a stream. Buckets
+  /// include work queued before `ready`; work queued after `wait` sees the sums. `computing` works
+  /// on the gradients; `communicating` on the stream that the communicator uses, an object of its
+  /// own.
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
                     const Backend& computing, const Backend& communicating)

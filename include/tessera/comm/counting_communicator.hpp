@@ -56,7 +56,7 @@ class CountingCommunicator {
     inner_.interrupt(text);
   }
 
-  /// Since construction, or the last `reset`.
+  /// Returns the traffic since construction, or the last `reset`.
   const Traffic& traffic(Collective collective) const { return traffic_[index(collective)]; }
   Traffic total() const {
     Traffic sum;

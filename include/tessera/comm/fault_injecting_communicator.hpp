@@ -123,9 +123,10 @@ class FaultInjectingCommunicator {
     std::vector<std::uint64_t> bits;
     for (Planned& planned : planned_) {
       const Fault& fault = planned.fault;
-      if (!contains(fault.collectives, collective) || ++planned.calls != fault.call) continue;
+      if (!detail::contains(fault.collectives, collective) || ++planned.calls != fault.call)
+        continue;
       if (fault.kind == Fault::Kind::throws)
-        throw CommunicatorError(rank(), name_of(collective), fault.text);
+        throw CommunicatorError(rank(), detail::name_of(collective), fault.text);
       if (fault.kind == Fault::Kind::delays) std::this_thread::sleep_for(fault.delay);
       if (fault.kind == Fault::Kind::drops) dropped = true;
       if (fault.kind == Fault::Kind::corrupts) bits.push_back(fault.bit);

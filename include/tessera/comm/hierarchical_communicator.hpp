@@ -36,7 +36,7 @@ class HierarchicalCommunicator {
 
   int rank() const { return cross_.rank() * local_.size() + local_.rank(); }
   int size() const { return cross_.size() * local_.size(); }
-  /// Messages are put together and taken apart by the host.
+  /// Returns true: messages are put together and taken apart by the host.
   static constexpr bool host_memory_only() { return true; }
   Local& local() { return local_; }
   Cross& cross() { return cross_; }
@@ -131,11 +131,11 @@ class HierarchicalCommunicator {
   }
   void check_call(Collective collective, int peer, std::uint64_t own, std::uint64_t other) const {
     if (own == other) return;
-    throw CommunicatorError(peer, name_of(collective),
+    throw CommunicatorError(peer, detail::name_of(collective),
                             fmt::format("{} (call {}) on rank {}: rank {} makes another call, or "
                                         "has elements of another size; all ranks must "
                                         "make the same calls in the same order",
-                                        name_of(collective), calls_, rank(), peer));
+                                        detail::name_of(collective), calls_, rank(), peer));
   }
 
   /// Makes an all-to-all of bytes in two stages. Counts in elements.
@@ -227,9 +227,10 @@ class HierarchicalCommunicator {
       const std::size_t peer = n * places() + p;
       if (word != receive_counts[peer])
         throw CommunicatorError(
-            static_cast<int>(peer), name_of(collective),
+            static_cast<int>(peer), detail::name_of(collective),
             fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
-                        name_of(collective), calls_, peer, word, rank(), receive_counts[peer]));
+                        detail::name_of(collective), calls_, peer, word, rank(),
+                        receive_counts[peer]));
     }
   }
 
@@ -256,9 +257,9 @@ class HierarchicalCommunicator {
   std::vector<std::byte> first_, second_;  // of the two stages in turn
 };
 
-/// Communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node` neighbouring
-/// ranks being a node, which they may or may not be in fact. Collective. Throws InvalidArgument
-/// unless ranks_per_node divides the number of ranks.
+/// Makes communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node`
+/// neighbouring ranks being a node, which they may or may not be in fact. Collective. Throws
+/// InvalidArgument unless ranks_per_node divides the number of ranks.
 template <class C>
 auto make_hierarchical(C& communicator, int ranks_per_node) {
   require(ranks_per_node >= 1 && communicator.size() % ranks_per_node == 0,

@@ -229,7 +229,7 @@ class MpiCommunicator {
           [&](int peer) { return from_peers[static_cast<std::size_t>(peer)]; });
     if (fault.text.empty()) return;
     state_->messenger.announce(fault.rank, fault.text);
-    throw CommunicatorError(fault.rank, name_of(header.collective), fault.text);
+    throw CommunicatorError(fault.rank, detail::name_of(header.collective), fault.text);
   }
 
   /// Exchanges the data of an all-to-all whose counts agree.

@@ -133,7 +133,7 @@ class MpiMessenger {
   }
   MpiMessenger(const MpiMessenger&) = delete;
   MpiMessenger& operator=(const MpiMessenger&) = delete;
-  /// Must not have failed: MPI may then hold its buffers still.
+  /// Ends a messenger that must not have failed: MPI may then hold its buffers still.
   ~MpiMessenger() {
     if (!MpiEnvironment::finalized()) MPI_Comm_free(&data_);
   }

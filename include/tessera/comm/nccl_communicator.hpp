@@ -42,8 +42,8 @@ class NcclCommunicator {
   /// blocking one has no watchdog and may hang inside NCCL when a peer dies.
   explicit NcclCommunicator(ncclComm_t user, NcclOptions options = {})
       : session_(std::make_unique<detail::NcclSession>(user, options)) {}
-  /// With an id that rank 0 makes and writes to `file`, which all ranks see; it is removed when all
-  /// have joined. The name must be new to each job: put the job's number into it.
+  /// Joins with an id that rank 0 makes and writes to `file`, which all ranks see; it is removed
+  /// when all have joined. The name must be new to each job: put the job's number into it.
   static NcclCommunicator from_file(const std::filesystem::path& file, int rank, int size,
                                     NcclOptions options = {}) {
     NcclCommunicator result(share_nccl_id(file, rank, options.timeout), rank, size, options);

@@ -49,7 +49,8 @@ class NcclMemory {
   }
 
  private:
-  /// Of the GPU of the calling thread. True where CUDA does not say: the allocation does.
+  /// Returns whether the GPU of the calling thread has memory pools. True if CUDA does not say: the
+  /// allocation does.
   static bool has_pools() noexcept {
     int device = 0, pools = 1;
     if (cudaGetDevice(&device) == cudaSuccess &&

@@ -87,8 +87,8 @@ ncclUniqueId share_nccl_id(C& other) {
   return id;
 }
 
-/// The same through a file that all ranks see. Rank 0 makes it and must find none. The others wait
-/// until it is there.
+/// Does the same through a file that all ranks see. Rank 0 makes it and must find none. The others
+/// wait until it is there.
 inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
                                   std::chrono::nanoseconds timeout) {
   ncclUniqueId id{};
@@ -154,7 +154,8 @@ class NcclSession {
     check("ncclCommUserRank", ncclCommUserRank(user, &rank_));
     check("ncclCommCount", ncclCommCount(user, &size_));
   }
-  /// The ranks that give the same `color`, in the order of their ranks here. A collective call.
+  /// Returns a session of the ranks that give the same `color`, in the order of their ranks here. A
+  /// collective call.
   std::unique_ptr<NcclSession> split(int color) {
     throw_if_failed();
     require(color >= 0, "NcclCommunicator: split by color {} on rank {}: colors are not negative",
@@ -173,8 +174,8 @@ class NcclSession {
   }
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
-  /// While an exception flies, peers may never come to what is under way here: an abort does not
-  /// wait for them.
+  /// Ends the session. While an exception flies, peers may never come to what is under way here: an
+  /// abort does not wait for them.
   ~NcclSession() {
     if (failed()) return;
     release_scratch();
@@ -235,7 +236,7 @@ class NcclSession {
     if (depth_ > 0) return check("ncclGroupEnd", ncclGroupEnd());
     call("ncclGroupEnd", [] { return ncclGroupEnd(); });
   }
-  /// After an exception inside a group: what it holds is not what the peers expect.
+  /// Abandons a group after an exception inside it: what it holds is not what the peers expect.
   void abandon_group() noexcept {
     if (!failed()) abort("an exception left a group of calls");
   }
@@ -335,7 +336,7 @@ class NcclSession {
     fail_if_told();
     settle(name, result);
   }
-  /// A call of a blocking communicator that nothing can end.
+  /// Makes a call of a blocking communicator that nothing can end.
   template <class Issue>
   ncclComm_t settle_beside(std::string_view name, Issue issue) {
     const detail::AbandonableCall beside(std::move(issue));
@@ -435,7 +436,8 @@ class NcclSession {
     scratch_bytes_ = 0;
   }
 
-  /// Every rank tells all what it is about to do. All find the same fault, throw it, and may go on.
+  /// Tells all ranks what this one is about to do. All find the same fault, throw it, and may go
+  /// on.
   void agree(const CallHeader& header, std::span<const std::size_t> to_peers,
              std::span<const std::size_t> from_peers) {
     const auto ranks = static_cast<std::size_t>(size_);

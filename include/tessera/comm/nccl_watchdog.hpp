@@ -79,7 +79,7 @@ class NcclWatchdog {
     }
     changed_.notify_all();
   }
-  /// Why it has revoked the communicator; empty: it has not.
+  /// Returns why it has revoked the communicator; empty: it has not.
   std::string fault() {
     const std::lock_guard lock(mutex_);
     return fault_;
@@ -152,7 +152,7 @@ class AbandonableCall {
   }
 
   bool done() const { return state_->done.load(std::memory_order_acquire); }
-  /// Once it is done: NCCL's answer, and the communicator that the call left.
+  /// Return NCCL's answer once it is done, and the communicator that the call left.
   ncclResult_t result() const { return state_->result; }
   ncclComm_t comm() const { return state_->comm; }
 

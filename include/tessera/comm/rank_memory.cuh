@@ -91,7 +91,7 @@ class CudaTransfer {
   }
 
   Cuda backend_;
-  HostTransfer host_;
+  detail::HostTransfer host_;
   bool busy_ = false;
 };
 

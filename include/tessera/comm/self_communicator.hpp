@@ -61,8 +61,8 @@ class BasicSelfCommunicator {
   template <class T>
   void copy(Collective collective, std::span<const T> send, std::span<T> receive) {
     require(send.size() == receive.size(),
-            "{} on rank 0: {} elements to send, but room to receive {}", name_of(collective),
-            send.size(), receive.size());
+            "{} on rank 0: {} elements to send, but room to receive {}",
+            detail::name_of(collective), send.size(), receive.size());
     memory_.copy(receive.data(), send.data(), send.size_bytes());
   }
 
@@ -70,7 +70,7 @@ class BasicSelfCommunicator {
 };
 
 /// The single rank whose buffers are in host memory.
-class SelfCommunicator : public BasicSelfCommunicator<HostTransfer> {};
+class SelfCommunicator : public BasicSelfCommunicator<detail::HostTransfer> {};
 
 static_assert(Communicator<SelfCommunicator>);
 

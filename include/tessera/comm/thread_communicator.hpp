@@ -129,13 +129,14 @@ class BasicThreadCommunicator {
 
   const Call& peer_call(int peer) const { return group_->call_of(peer); }
 
-  /// Each rank begins with itself and goes round, so that not all read from the same peer at once.
+  /// Visits the peers. Each rank begins with itself and goes round, so that not all read from the
+  /// same peer at once.
   template <class Visit>
   void for_each_peer(Visit visit) const {
     for (int i = 0; i < size(); ++i) visit((rank_ + i) % size());
   }
 
-  /// The check of collectives whose headers say it all.
+  /// Checks nothing more, for collectives whose headers say it all.
   static detail::Disagreement nothing_more(const detail::CallHeader&) { return {}; }
 
   // What moves and is not summed, in bytes, for all types of elements.
@@ -238,7 +239,7 @@ class BasicThreadCommunicator {
 ///       std::vector<float> values(8, 1.0f);
 ///       communicator.all_reduce(std::span(values));  // 4 everywhere
 ///     });
-class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
+class ThreadCommunicator : public BasicThreadCommunicator<detail::HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 
@@ -267,11 +268,11 @@ static_assert(Communicator<ThreadCommunicator>);
 
 namespace detail {
 
-/// A new thread inherits the processors of the one that starts it. With OMP_PROC_BIND that is a
-/// single core, and all ranks would share it: this thread takes back all the places that OpenMP was
-/// given. A refusal costs speed only. GNU's OpenMP binds every thread of the user's to its first
-/// place in the thread's first parallel region: that comes here, so that it does not come later.
-/// (g++ drops a region that does nothing.)
+/// Leaves the core of the thread that started this one. A new thread inherits the processors of the
+/// one that starts it. With OMP_PROC_BIND that is a single core, and all ranks would share it: this
+/// thread takes back all the places that OpenMP was given. A refusal costs speed only. GNU's OpenMP
+/// binds every thread of the user's to its first place in the thread's first parallel region: that
+/// comes here, so that it does not come later. (g++ drops a region that does nothing.)
 inline void leave_place_of_starter() {
 #pragma omp parallel num_threads(1)
   {
@@ -348,8 +349,8 @@ void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) 
     std::rethrow_exception(first.error);
 }
 
-/// The same for a program's `main`, as run_mpi_rank: returns the program's exit code. If a rank
-/// throws, "rank R: text" goes to stderr, R being the one that threw first, and the code is 1.
+/// Does the same for a program's `main`, as run_mpi_rank: returns the program's exit code. If a
+/// rank throws, "rank R: text" goes to stderr, R being the one that threw first, and the code is 1.
 template <class Function>
 int run_thread_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
   const detail::FirstFailure first = detail::try_ranks(ranks, function, options);

@@ -129,9 +129,9 @@ class ThreadGroup {
       if (mine.fault.text.empty()) mine.fault = work.check(mine.call.header);
       if (mine.fault.text.empty()) work.move();
     } catch (const std::exception& error) {
-      mine.fault = {rank,
-                    fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective),
-                                step, rank, error.what())};
+      mine.fault = {rank, fmt::format("{} (call {}) on rank {}: {}",
+                                      detail::name_of(mine.call.header.collective), step, rank,
+                                      error.what())};
     }
     if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
     barrier_.arrive_committed();
@@ -149,9 +149,10 @@ class ThreadGroup {
       if (!barrier_.break_round(round)) return;
       if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
     }
-    throw CommunicatorError(failed_rank_, name_of(collective),
-                            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
-                                        name_of(collective), step, rank, failed_rank_, failure_));
+    throw CommunicatorError(
+        failed_rank_, detail::name_of(collective),
+        fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
+                    detail::name_of(collective), step, rank, failed_rank_, failure_));
   }
 
   struct Part {
@@ -184,13 +185,14 @@ class ThreadGroup {
         "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
         "ThreadGroupOptions::timeout if that can be right",
         rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
-        name_of(collective), step, late);
+        detail::name_of(collective), step, late);
   }
 
   [[noreturn]] void throw_fault(Collective collective) {
     const auto faulty = std::find_if(slots_.begin(), slots_.end(),
                                      [](const Slot& slot) { return !slot.fault.text.empty(); });
-    const CommunicatorError error(faulty->fault.rank, name_of(collective), faulty->fault.text);
+    const CommunicatorError error(faulty->fault.rank, detail::name_of(collective),
+                                  faulty->fault.text);
     barrier_.arrive_committed();  // the fault stays until everybody has read it
     throw error;
   }

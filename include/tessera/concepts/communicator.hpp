@@ -31,6 +31,8 @@ constexpr Collective operator|(Collective a, Collective b) {
   return static_cast<Collective>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
+namespace detail {
+
 /// Returns whether `set` contains every collective of `part`.
 constexpr bool contains(Collective set, Collective part) {
   return (static_cast<unsigned>(set) & static_cast<unsigned>(part)) == static_cast<unsigned>(part);
@@ -58,13 +60,19 @@ constexpr std::string_view name_of(Collective collective) {
   }
 }
 
+}  // namespace detail
+
 /// How `all_reduce` combines the ranks' values: always in rank order, ((v0 + v1) + v2) ..., so that
 /// every run gives the same bits.
 enum class Reduction { sum, min, max };
 
+namespace detail {
+
 constexpr std::string_view name_of(Reduction reduction) {
   return reduction == Reduction::sum ? "sum" : reduction == Reduction::min ? "min" : "max";
 }
+
+}  // namespace detail
 
 /// Elements that a communicator can move: bytes that mean the same on every rank.
 template <class T>
@@ -156,13 +164,13 @@ void require_memory(const C& c) {
 /// and the smallest model: docs/concepts/communicator.md.
 template <class C, Collective Needs = Collective::all>
 concept Communicator =
-    detail::HasRank<C> && detail::HasSize<C> &&                                       //
-    (!contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>) &&           //
-    (!contains(Needs, Collective::all_gather) || detail::HasAllGather<C>) &&          //
-    (!contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>) &&          //
-    (!contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>) &&  //
-    (!contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>) &&           //
-    (!contains(Needs, Collective::barrier) || detail::HasBarrier<C>);
+    detail::HasRank<C> && detail::HasSize<C> &&                                               //
+    (!detail::contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>) &&           //
+    (!detail::contains(Needs, Collective::all_gather) || detail::HasAllGather<C>) &&          //
+    (!detail::contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>) &&          //
+    (!detail::contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>) &&  //
+    (!detail::contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>) &&           //
+    (!detail::contains(Needs, Collective::barrier) || detail::HasBarrier<C>);
 
 /// Stops the compilation with one line for each requirement that `C` misses. True where there is
 /// none.
@@ -172,27 +180,27 @@ consteval bool explain_communicator() {
   constexpr bool has_rank = detail::HasRank<C>, has_size = detail::HasSize<C>;
   static_assert(has_rank, "Communicator: need int rank() const (docs/concepts/communicator.md)");
   static_assert(has_size, "Communicator: need int size() const (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>,
+  static_assert(!detail::contains(Needs, Collective::all_to_all) || detail::HasAllToAll<C>,
                 "Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, "
                 "span<T> receive, "
                 "span<const size_t> receive_counts) for every trivially copyable T "
                 "(docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_gather) || detail::HasAllGather<C>,
+  static_assert(!detail::contains(Needs, Collective::all_gather) || detail::HasAllGather<C>,
                 "Communicator: need all_gather(span<const T> send, span<T> receive, span<const "
                 "size_t> counts) for every trivially "
                 "copyable T (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>,
+  static_assert(!detail::contains(Needs, Collective::all_reduce) || detail::HasAllReduce<C>,
                 "Communicator: need all_reduce(span<T> values, Reduction = Reduction::sum) for "
                 "float, double, int32_t, int64_t, uint64_t "
                 "(docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>,
+  static_assert(!detail::contains(Needs, Collective::reduce_scatter) || detail::HasReduceScatter<C>,
                 "Communicator: need reduce_scatter(span<const T> send, span<T> receive, span<const "
                 "size_t> counts) for float, double, "
                 "int32_t, int64_t, uint64_t (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>,
+  static_assert(!detail::contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>,
                 "Communicator: need broadcast(span<T> values, int root) for every trivially "
                 "copyable T (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::barrier) || detail::HasBarrier<C>,
+  static_assert(!detail::contains(Needs, Collective::barrier) || detail::HasBarrier<C>,
                 "Communicator: need barrier() (docs/concepts/communicator.md)");
   return Communicator<C, Needs>;
 }

@@ -54,19 +54,18 @@ concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t
   { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
 };
 
-}  // namespace detail
 /// The mean square that `row` gets is that of `measured`, not of the gradient.
 template <class O>
 concept MeasuresUpdates =
     requires(const typename O::Step& step, float weight, float gradient, float* state) {
       { step.measured(weight, gradient, state) } -> std::same_as<float>;
     };
+
 /// `row` gets the mean square of the row's weights, too.
 template <class O>
 concept MeasuresWeights = requires(const typename O::Step& step, float* state, float x) {
   { step.row(state, x, x) } -> std::same_as<typename O::Step::Row>;
 };
-namespace detail {
 
 template <class O>
 concept HasRowMath =
@@ -104,12 +103,14 @@ template <class O>
 struct StateElementOf<O> {
   using type = typename O::state_element;
 };
-}  // namespace detail
 /// How tables store the states of elements: O::state_element, else float. Those of rows are floats.
 template <class O>
-using StateElement = typename detail::StateElementOf<O>::type;
+using StateElement = typename StateElementOf<O>::type;
+
 template <class O>
 inline constexpr int state_bytes = O::element_states * static_cast<int>(sizeof(StateElement<O>));
+
+}  // namespace detail
 
 /// Lists every requirement that `O` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)

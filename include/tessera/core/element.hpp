@@ -14,7 +14,7 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 
   constexpr BFloat16() = default;
-  /// Of 16 bits alone: a number would be converted to bits in silence.
+  /// Takes 16 bits alone: a number would be converted to bits in silence.
   template <class Bits>
     requires std::is_same_v<Bits, std::uint16_t>
   TESSERA_HOST_DEVICE explicit constexpr BFloat16(Bits bits_) : bits(bits_) {}
@@ -26,7 +26,7 @@ struct Half {
   std::uint16_t bits = 0;
 
   constexpr Half() = default;
-  /// Of 16 bits alone: a number would be converted to bits in silence.
+  /// Takes 16 bits alone: a number would be converted to bits in silence.
   template <class Bits>
     requires std::is_same_v<Bits, std::uint16_t>
   TESSERA_HOST_DEVICE explicit constexpr Half(Bits bits_) : bits(bits_) {}
@@ -53,7 +53,8 @@ TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// Exact. Branch-free, so that loops over it vectorize: subnormals are scaled by a multiplication.
+/// Returns the exact value. Branch-free, so that loops over it vectorize: subnormals are scaled by
+/// a multiplication.
 TESSERA_HOST_DEVICE constexpr float to_float(Half x) {
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
@@ -64,7 +65,7 @@ TESSERA_HOST_DEVICE constexpr float to_float(Half x) {
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, scaled) | special | sign);
 }
 
-/// Conversion from float; the 16-bit types round to nearest even and keep NaN.
+/// Converts from float; the 16-bit types round to nearest even and keep NaN.
 template <Element T>
 TESSERA_HOST_DEVICE constexpr T from_float(float x) {
   if constexpr (std::is_same_v<T, float>) {

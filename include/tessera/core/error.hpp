@@ -30,7 +30,7 @@ class InvalidArgument : public Error {
 /// An id outside its table, found under BadIds::throw_error.
 class BadId : public Error {
  public:
-  /// `rank`: whose batch it is; -1 where there is one rank.
+  /// Describes a bad id. `rank`: whose batch it is; -1 where there is one rank.
   BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows,
         int rank = -1)
       : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
@@ -61,8 +61,8 @@ class BadId : public Error {
 /// A collective that could not finish: a peer failed, was late, or disagrees about what to do.
 class CommunicatorError : public Error {
  public:
-  /// `rank` is the rank that is at fault (-1 if unknown), `collective` what the reporting rank was
-  /// doing.
+  /// Describes a failed call. `rank` is the rank that is at fault (-1 if unknown), `collective`
+  /// what the reporting rank was doing.
   CommunicatorError(int rank, std::string_view collective, const std::string& text)
       : Error(text), rank_(rank), collective_(collective) {}
 

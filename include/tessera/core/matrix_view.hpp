@@ -30,7 +30,7 @@ struct MatrixView {
                                            std::int64_t stride_)
       : data(data_), rows(rows_), columns(columns_), stride(stride_) {}
 
-  /// A view of const elements from a view of mutable ones.
+  /// Makes a view of const elements from a view of mutable ones.
   template <class U>
     requires std::is_same_v<const U, T>
   // NOLINTNEXTLINE(google-explicit-constructor)
@@ -42,8 +42,8 @@ struct MatrixView {
     return data[i * stride + j];
   }
 
-  /// Columns [begin, begin + count) of every row. A view of no rows may have no data, to which
-  /// nothing can be added.
+  /// Returns the columns [begin, begin + count) of every row. A view of no rows may have no data,
+  /// to which nothing can be added.
   TESSERA_HOST_DEVICE constexpr MatrixView column_range(std::int64_t begin,
                                                         std::int64_t count) const {
     return {rows == 0 ? data : data + begin, rows, count, stride};

@@ -28,8 +28,8 @@ inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
                 std::min(step, bytes - at));
 }
 
-/// Memory of the host aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked
-/// for: they double the speed of narrow rows in random order. Freed by std::free. Throws
+/// Allocates memory of the host aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are
+/// asked for: they double the speed of narrow rows in random order. Freed by std::free. Throws
 /// std::bad_alloc.
 inline void* allocate_large(std::size_t bytes) {
   constexpr std::size_t huge_page = std::size_t{2} << 20;

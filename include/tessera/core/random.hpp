@@ -27,7 +27,7 @@ TESSERA_HOST_DEVICE constexpr std::uint64_t random_word(std::uint64_t seed, Coun
   return state;
 }
 
-/// Uniform in [0, 1) with 24 bits, from the upper bits of a random word.
+/// Returns a number uniform in [0, 1) with 24 bits, from the upper bits of a random word.
 TESSERA_HOST_DEVICE constexpr float unit_float(std::uint64_t word) {
   return static_cast<float>(word >> 40) * 0x1p-24f;
 }

@@ -23,6 +23,8 @@ struct Rectangle {
   friend constexpr bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
+namespace detail {
+
 /// Returns the common part of two rectangles; empty() if there is none.
 constexpr Rectangle intersection(const Rectangle& a, const Rectangle& b) {
   return {.row_begin = a.row_begin > b.row_begin ? a.row_begin : b.row_begin,
@@ -30,6 +32,8 @@ constexpr Rectangle intersection(const Rectangle& a, const Rectangle& b) {
           .column_begin = a.column_begin > b.column_begin ? a.column_begin : b.column_begin,
           .column_end = a.column_end < b.column_end ? a.column_end : b.column_end};
 }
+
+}  // namespace detail
 
 /// The ranks of a job and how they sit on nodes.
 struct Topology {
@@ -59,7 +63,12 @@ struct Place {
 /// them, or its host's, which the device's kernels read and write over the bus (one memory where
 /// the host itself works), or a file's.
 enum class Tier : std::uint8_t { device, host, file };
+
+namespace detail {
+
 inline constexpr std::array<Tier, 3> all_tiers{Tier::device, Tier::host, Tier::file};
+
+}  // namespace detail
 
 constexpr std::string_view to_string(Tier tier) {
   constexpr std::array<std::string_view, 3> names{"device", "host", "file"};

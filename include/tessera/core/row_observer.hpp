@@ -22,6 +22,8 @@ class RowObserver {
   virtual void touch(int arena, std::span<const std::int64_t> rows) = 0;
 };
 
+namespace detail {
+
 /// The time in which rows may change, for observers.
 struct ObservedUpdate {
   explicit ObservedUpdate(const std::vector<RowObserver*>& all) : observers(all) {
@@ -34,5 +36,7 @@ struct ObservedUpdate {
   }
   const std::vector<RowObserver*>& observers;
 };
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

@@ -29,13 +29,13 @@ constexpr std::optional<Pooling> find_pooling(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace detail
-
 /// Returns whether the rows of a feature come to the rank that asks unpooled, each distinct one
 /// once. Such features have no weights.
 constexpr bool keeps_rows(Pooling pooling) {
   return pooling == Pooling::max || pooling == Pooling::none;
 }
+
+}  // namespace detail
 
 /// Rows of a table that are only known when the collection is constructed.
 inline constexpr std::int64_t dynamic_rows = -1;

@@ -98,9 +98,9 @@ __global__ void __launch_bounds__(any_width_threads)
   const std::int64_t row = merged.rows[i / width];
   if (row < 0) return;
   const std::int64_t at = row * width + i % width;
-  if constexpr (MeasuresUpdates<O>)
+  if constexpr (tessera::detail::MeasuresUpdates<O>)
     measured[i] = measured_at<T, O>(to, to.step(step), at, merged.gradients[i]);
-  if constexpr (MeasuresWeights<O>) weights[i] = to_float(to.arena[at]);
+  if constexpr (tessera::detail::MeasuresWeights<O>) weights[i] = to_float(to.arena[at]);
 }
 
 /// `count_at`: where the number of rows is, if the host does not know it.
@@ -123,17 +123,18 @@ __global__ void __launch_bounds__(any_width_threads)
   if constexpr (O::needs_mean_square) {
     if (mean_squares != nullptr) {
       means.square = mean_squares[k];
-      if constexpr (MeasuresWeights<O>) means.weight_square = weight_mean_squares[k];
+      if constexpr (tessera::detail::MeasuresWeights<O>)
+        means.weight_square = weight_mean_squares[k];
     } else {
       means.square = mean_square_any_width(
           [&](int column) {
-            if constexpr (MeasuresUpdates<O>)
+            if constexpr (tessera::detail::MeasuresUpdates<O>)
               return measured_at<T, O>(to, step, row * width + column, gradient[column]);
             else
               return gradient[column];
           },
           width, lane);
-      if constexpr (MeasuresWeights<O>)
+      if constexpr (tessera::detail::MeasuresWeights<O>)
         means.weight_square = mean_square_any_width(
             [&](int column) { return to_float(to.arena[row * width + column]); }, width, lane);
     }
@@ -161,8 +162,8 @@ __global__ void __launch_bounds__(any_width_threads)
         weight,
         std::is_same_v<T, float> ? 0u : tessera::detail::rounding_bits(key, first_column + column));
     for (int s = 0; s < states; ++s)
-      to.element_state[s][at] = tessera::detail::round_stochastic<StateElement<O>>(
-          state[s], std::is_same_v<StateElement<O>, float>
+      to.element_state[s][at] = tessera::detail::round_stochastic<tessera::detail::StateElement<O>>(
+          state[s], std::is_same_v<tessera::detail::StateElement<O>, float>
                         ? 0u
                         : tessera::detail::rounding_bits(
                               tessera::detail::rounding_state_key(key, s), first_column + column));

@@ -84,7 +84,7 @@ struct MoveGroup {
   std::int64_t count = 0;  ///< pieces of all rows
 
   MoveGroup() = default;
-  MoveGroup(const Job& given)
+  MoveGroup(const Job& given)  // NOLINT(google-explicit-constructor)
       : job(given),
         vector(moves_vectors(job) ? 4 : 1),
         pieces(job.width / vector),

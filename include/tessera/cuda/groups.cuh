@@ -75,6 +75,7 @@ struct BlockShape {
   std::size_t shared_bytes = 0;  ///< dynamic
   bool in_turns = false;         ///< GroupBatch's, where groups have as many blocks
 
+  // NOLINTNEXTLINE(google-explicit-constructor)
   BlockShape(int threads_of_block, std::size_t shared = 0, bool groups_in_turns = false)
       : threads(threads_of_block), shared_bytes(shared), in_turns(groups_in_turns) {}
 };

@@ -195,14 +195,14 @@ __global__ void __launch_bounds__(lookup_threads)
     read_ids(i + flight);  // while the rows are on their way
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
-      while (bag_end <= i + r) finish_bag();
+      while (bag_end <= i + r) finish_bag();  // NOLINT(bugprone-infinite-loop): it moves bag_end
       if (bags.weights != nullptr)
         multiply_add_row(sum, bags.weights[i + r], widen(rows[r]));
       else
         add_row(sum, widen(rows[r]));
     }
   }
-  while (bag < last) finish_bag();
+  while (bag < last) finish_bag();  // NOLINT(bugprone-infinite-loop): it moves bag
 }
 
 }  // namespace gpu::detail

@@ -53,7 +53,7 @@ struct DeviceArena {
   static constexpr bool rounds = op::ArenaState<T, O>::rounds;
 
   T* arena;
-  StateElement<O>* element_state[O::element_states > 0 ? O::element_states : 1];
+  tessera::detail::StateElement<O>* element_state[O::element_states > 0 ? O::element_states : 1];
   float* row_state[O::row_states > 0 ? O::row_states : 1];
   const op::ArenaSegment* segments;
   int segment_count;
@@ -97,7 +97,7 @@ struct DeviceArena {
 template <Element T, int Width, Optimizer O>
 struct ApplyOptimizer {
   using Lanes = RowLanes<T, Width>;
-  using S = StateElement<O>;
+  using S = tessera::detail::StateElement<O>;
   static constexpr int width = Width, states = O::element_states;
   static constexpr bool narrow_states = !std::is_same_v<S, float>,
                         rounds = DeviceArena<T, O>::rounds;
@@ -142,11 +142,11 @@ struct ApplyOptimizer {
                                         int lane, Loaded& loaded,
                                         const RowPart<Lanes>& gradient) const {
     op::RowMeans means;
-    if constexpr (MeasuresUpdates<O>)
+    if constexpr (tessera::detail::MeasuresUpdates<O>)
       means.square = mean_square_of<Lanes, Width>(measured(loaded, gradient, lane), lane);
     else if constexpr (O::needs_mean_square)
       means.square = mean_square_of<Lanes, Width>(gradient, lane);
-    if constexpr (MeasuresWeights<O>)
+    if constexpr (tessera::detail::MeasuresWeights<O>)
       means.weight_square = mean_square_of<Lanes, Width>(loaded.weights, lane);
     apply(row, lane, loaded, gradient, means);
   }

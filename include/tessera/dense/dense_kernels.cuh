@@ -115,9 +115,9 @@ struct OneOutputRows {
   }
 };
 
-/// A block takes 32 N columns of up to 128 rows: 8 threads a column, each every eighth row; then
-/// these 8 sums in order, which does not depend on N. A thread loads rows_in_flight rows before it
-/// stores the first.
+/// Adds rows up. A block takes 32 N columns of up to 128 rows: 8 threads a column, each every
+/// eighth row; then these 8 sums in order, which does not depend on N. A thread loads
+/// rows_in_flight rows before it stores the first.
 template <class Rows, int N>
 __global__ void __launch_bounds__(dense_threads)
     add_rows(const Rows rows, float* partial, const int column_blocks) {
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(dense_threads)
   }
 }
 
-/// A block takes 32 columns: 32 threads a column, each every 32nd chunk; then these 32 sums in
-/// order.
+/// Sums chunks. A block takes 32 columns: 32 threads a column, each every 32nd chunk; then these 32
+/// sums in order.
 template <int = 0>
 __global__ void __launch_bounds__(chunk_threads)
     sum_chunks(const float* partial, const std::int64_t chunks, const std::int64_t columns,
@@ -191,8 +191,8 @@ inline void add_chunks(const Cuda& backend, const float* partial, std::int64_t c
                  partial, chunks, columns, sums);
 }
 
-/// `sums` (or nothing) = the column sums of what `rows` gives, always added in the same order.
-/// `vectors`: its matrices are read 8 elements at a time.
+/// Computes `sums` (or nothing) = the column sums of what `rows` gives, always added in the same
+/// order. `vectors`: its matrices are read 8 elements at a time.
 template <class Rows>
 void sum_of_rows(const Cuda& backend, std::string_view name, const Rows& rows, bool vectors,
                  std::int64_t count, std::int64_t columns, float* sums) {
@@ -212,8 +212,8 @@ void sum_of_rows(const Cuda& backend, std::string_view name, const Rows& rows, b
   if (sums != nullptr) add_chunks(backend, partial, chunks, columns, sums);
 }
 
-/// `masked` (or nothing, where it is empty) = gradient, 0 where activation is 0 or less (nowhere,
-/// where it is empty); `sums` (or nothing) = its column sums.
+/// Computes `masked` (or nothing, where it is empty) = gradient, 0 where activation is 0 or less
+/// (nowhere, where it is empty); `sums` (or nothing) = its column sums.
 template <Element G, Element A, Element M>
 void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
                   MatrixView<M> masked, float* sums) {
@@ -235,8 +235,8 @@ void one_output_backward(const Cuda& backend, MatrixView<const T> inputs,
               inputs.columns, of_weights);
 }
 
-/// Up to N neighbouring elements of a row, from `column` on, in fewer bits; zeros behind the columns
-/// of `from`. `vectors`: they can be read at once.
+/// Stores up to N neighbouring elements of a row, from `column` on, in fewer bits; zeros behind the
+/// columns of `from`. `vectors`: they can be read at once.
 template <Element T, int N>
 __device__ void narrow_part(const MatrixView<const float>& from, const MatrixView<T>& to,
                             std::int64_t row, std::int64_t column, bool vectors) {
@@ -252,7 +252,7 @@ __device__ void narrow_part(const MatrixView<const float>& from, const MatrixVie
   }
 }
 
-/// A thread converts N neighbouring elements of a row, which has `parts` such.
+/// Converts rows: a thread takes N neighbouring elements of one, which has `parts` such.
 template <Element T, int N>
 __global__ void __launch_bounds__(dense_threads)
     narrow_rows(const MatrixView<const float> from, const MatrixView<T> to,
@@ -295,13 +295,13 @@ inline constexpr int most_blocks = 1024;           ///< of kernels that go over 
 inline constexpr int columns_at_once = 1024;       ///< of a row, by one block
 inline constexpr float far_from_overflow = 1e37f;  ///< room for what 16 bits and TF32 round
 
-/// Bits of a float without its sign: of NaN they are above infinity's.
+/// Returns the bits of a float without its sign: of NaN they are above infinity's.
 template <Element T>
 __device__ std::uint32_t magnitude(T x) {
   return __float_as_uint(to_float(x)) & 0x7fffffffu;
 }
 
-/// `*most` becomes the largest magnitude, where it is smaller.
+/// Raises `*most` to the largest magnitude, if it is smaller.
 template <Element T>
 __global__ void __launch_bounds__(dense_threads)
     measure_magnitude(const MatrixView<const T> matrix, std::uint32_t* most, const int blocks) {
@@ -334,8 +334,8 @@ void measure(const Cuda& backend, MatrixView<const T> matrix, std::uint32_t* mos
                  blocks);
 }
 
-/// NaN in `out`, a layer's ReLU of `in` times `weights` transposed, where the product is NaN.
-/// `most`: the largest magnitudes of the input of the stack and of its parameters, `layers` of
+/// Writes NaN to `out`, a layer's ReLU of `in` times `weights` transposed, where the product is
+/// NaN. `most`: the largest magnitudes of the input of the stack and of its parameters, `layers` of
 /// which, of `widest` inputs at most, end here. A block takes a row at a time.
 template <Element T, Element Out>
 __global__ void __launch_bounds__(dense_threads)
@@ -374,7 +374,7 @@ void keep_nan(const Cuda& backend, MatrixView<const T> in, MatrixView<const T> w
                  out, most, layers, static_cast<float>(widest), blocks);
 }
 
-/// The sum of the values of the block's threads, in a fixed order; for thread 0 alone.
+/// Returns the sum of the values of the block's threads, in a fixed order; for thread 0 alone.
 template <int Threads>
 __device__ double sum_of_block(double value) {
   auto& sums = block_shared<double[Threads]>();
@@ -387,8 +387,8 @@ __device__ double sum_of_block(double value) {
   return sums[0];
 }
 
-/// A thread per sample; losses are summed in double, per block. A label outside [0, 1] makes the
-/// loss NaN.
+/// Computes losses, a thread per sample; they are summed in double, per block. A label outside [0,
+/// 1] makes the loss NaN.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
     binary_cross_entropy(const MatrixView<const float> logits, const float* labels,
@@ -407,7 +407,7 @@ __global__ void __launch_bounds__(dense_threads)
   if (threadIdx.x == 0) block_losses[blockIdx.x] = loss;
 }
 
-/// One block.
+/// Adds the blocks' losses up, in one block.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
     add_losses(const double* block_losses, const int blocks, const double scale, double* loss) {
@@ -418,7 +418,7 @@ __global__ void __launch_bounds__(dense_threads)
   if (threadIdx.x == 0) *loss += sum * scale;
 }
 
-/// The optimizer's formula for every element of a whole array of parameters.
+/// Applies the optimizer's formula to every element of a whole array of parameters.
 template <Optimizer O>
 __global__ void __launch_bounds__(dense_threads)
     update_parameters(const typename O::Step given, const op::StepValues<O>* now, float* values,
@@ -431,7 +431,8 @@ __global__ void __launch_bounds__(dense_threads)
   float state[O::element_states > 0 ? O::element_states : 1];
   for (int s = 0; s < O::element_states; ++s) state[s] = states[s * count + i];
   const float weight = values[i];
-  values[i] = step.element(weight, multiply_add(weight_decay, weight, gradients[i]), state, row);
+  values[i] =
+      step.element(weight, math::multiply_add(weight_decay, weight, gradients[i]), state, row);
   for (int s = 0; s < O::element_states; ++s) states[s * count + i] = state[s];
 }
 

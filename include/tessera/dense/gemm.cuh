@@ -38,7 +38,7 @@ template <Element T>
   requires(!std::is_same_v<T, Half>)
 inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
 
-/// A mask of a matrix: a bit per element, in rows of whole 16 bytes.
+/// Returns the bits of a row of a matrix' mask: one per element, in rows of whole 16 bytes.
 constexpr std::int64_t mask_row_bits(std::int64_t columns) { return (columns + 127) / 128 * 128; }
 
 inline void check(cublasStatus_t status, const char* doing) {

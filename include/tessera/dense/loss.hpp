@@ -68,7 +68,7 @@ struct BinaryCrossEntropyWithLogits {
                std::span<const float> labels, double* loss) const {
     run(backend, logits, labels, {}, loss);
   }
-  /// The same; `gradient` [batch, 1] becomes (sigmoid(x) - y) / normalizer.
+  /// Does the same; `gradient` [batch, 1] becomes (sigmoid(x) - y) / normalizer.
   template <class Backend>
   void forward_backward(const Backend& backend, MatrixView<const float> logits,
                         std::span<const float> labels, MatrixView<float> gradient,
@@ -79,7 +79,7 @@ struct BinaryCrossEntropyWithLogits {
     run(backend, logits, labels, gradient, loss);
   }
 
-  /// On the host: return the loss.
+  /// Return the loss, on the host.
   double forward(MatrixView<const float> logits, std::span<const float> labels) const {
     double loss = 0;
     forward(Host(), logits, labels, &loss);

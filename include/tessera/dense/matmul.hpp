@@ -18,9 +18,7 @@
 #include <new>
 #include <utility>
 
-namespace tessera { inline namespace v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Uninitialized bytes on a cache line's boundary, from 2 MiB on in huge pages. They only ever
 /// grow; growing loses what was in them.
@@ -64,18 +62,16 @@ inline const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-}  // namespace detail
-
 /// Returns whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs
 /// AVX-512.
 inline bool supported(DensePrecision precision) {
   if (precision == DensePrecision::float32) return true;
   static const bool bfloat16 = [] {
-    const auto type = detail::onednn_type(DensePrecision::bfloat16);
+    const auto type = onednn_type(DensePrecision::bfloat16);
     const dnnl::memory::desc matrix({16, 16}, type, dnnl::memory::format_tag::ab);
     try {
       const dnnl::matmul::primitive_desc tried(dnnl::matmul::desc(matrix, matrix, matrix),
-                                               detail::cpu_engine());
+                                               cpu_engine());
       return true;
     } catch (const dnnl::error&) {
       return false;
@@ -83,8 +79,6 @@ inline bool supported(DensePrecision precision) {
   }();
   return bfloat16;
 }
-
-namespace detail {
 
 inline void check_onednn(dnnl_status_t status, const char* what) {
   require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what,
@@ -104,7 +98,7 @@ class SingleThreadScope {
   int before_;
 };
 
-/// for_each_worker of any function, compiled once: `call` passes `f` on.
+/// Runs for_each_worker of any function, compiled once: `call` passes `f` on.
 inline void run_workers(int workers, void (*call)(const void* f, int worker), const void* f) {
   if (workers <= 1) {
     const SingleThreadScope scope;
@@ -144,7 +138,7 @@ struct MatMulShape {
   bool bias = false, relu = false, accumulate = false;
 };
 
-/// Zeros in place of what is not positive; NaN stays, which oneDNN's ReLU turns into 0.
+/// Puts zeros in place of what is not positive; NaN stays, which oneDNN's ReLU turns into 0.
 template <Element T>
 void rectify(T* values, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
@@ -155,8 +149,8 @@ void rectify(T* values, std::int64_t count) {
 /// keeps the operands' handles.
 class MatMul {
  public:
-  /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`:
-  /// oneDNN's choice).
+  /// Takes B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with
+  /// `any`: oneDNN's choice).
   explicit MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr)
       : rectified_(shape.relu ? shape.m * shape.n : 0), output_(shape.output) {
     require(!shape.relu || shape.c_stride == shape.n, "MatMul: ReLU needs dense rows");
@@ -193,7 +187,7 @@ class MatMul {
   const dnnl::memory::desc& b_desc() const { return b_desc_; }
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
-  /// `scratch` holds scratch_bytes() and belongs to the calling thread alone.
+  /// Multiplies. `scratch` holds scratch_bytes() and belongs to the calling thread alone.
   void run(const dnnl::stream& stream, const void* a, const void* b, const float* bias, void* c,
            void* scratch) const {
     const std::array<std::pair<int, void*>, 4> operands{{{DNNL_ARG_SRC, const_cast<void*>(a)},
@@ -235,7 +229,8 @@ class MatMul {
 /// its source has changed.
 class PackedMatrix {
  public:
-  /// B[k, n] of `shape` (its m is only a hint) from floats with the strides `shape.b_strides`.
+  /// Packs B[k, n] of `shape` (its m is only a hint) from floats with the strides
+  /// `shape.b_strides`.
   explicit PackedMatrix(const MatMulShape& shape) {
     using dims = dnnl::memory::dims;
     const dnnl::memory::desc any(dims{shape.k, shape.n}, onednn_type(shape.inputs),
@@ -273,5 +268,4 @@ class PackedMatrix {
   dnnl::primitive reorder_;
 };
 
-}  // namespace detail
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -29,8 +29,8 @@ namespace tessera { inline namespace v0 {
 template <>
 class Mlp<Cuda> : public detail::MlpLayers {
  public:
-  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
-  /// there are two or more, all positive.
+  /// Makes layers of `sizes`: the input's width, then every layer's output width. Throws
+  /// InvalidArgument unless there are two or more, all positive.
   Mlp(const Cuda& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
       : detail::MlpLayers("Mlp", std::move(sizes), options.bias),
         backend_(backend),
@@ -40,7 +40,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
         activations_(static_cast<std::size_t>(layers() - 1)),
         masks_(activations_.size()) {}
 
-  /// As Mlp's, to the bit. Returns the next layer's number.
+  /// Initializes as Mlp's, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     require_bound();
     std::vector<float> values(values_.size());
@@ -228,8 +228,8 @@ class Mlp<Cuda> : public detail::MlpLayers {
                         MatrixView<const T>(hidden<T>(l + 1)), dx, ready);
   }
 
-  /// `above`: the gradient of this layer's output, that of the layer below goes to gradient(l - 1)
-  /// or dx.
+  /// Goes back through a layer. `above`: the gradient of this layer's output, that of the layer
+  /// below goes to gradient(l - 1) or dx.
   template <class T, class Above>
   void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output,
                       const Wanted& dx, const Ready& ready) {
@@ -358,7 +358,7 @@ class Mlp<Cuda> : public detail::MlpLayers {
     return {reinterpret_cast<T*>(activations_[static_cast<std::size_t>(layer - 1)].data()), x_.rows,
             size(layer), stride_of<T>(size(layer))};
   }
-  /// Of a layer's output. Masked in place.
+  /// Returns the gradient of a layer's output. Masked in place.
   template <class T>
   MatrixView<T> gradient(int layer, std::int64_t rows) const {
     return {reinterpret_cast<T*>(gradient_[static_cast<std::size_t>(layer % 2)].data()), rows,

@@ -33,14 +33,15 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   friend detail::MlpEnds<Mlp>;
 
  public:
-  /// `sizes`: the input's width, then every layer's output width. Samples are divided over the
-  /// backend's threads. Throws InvalidArgument unless there are two or more sizes, all positive.
+  /// Makes layers of `sizes`: the input's width, then every layer's output width. Samples are
+  /// divided over the backend's threads. Throws InvalidArgument unless there are two or more sizes,
+  /// all positive.
   Mlp(const Host& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
       : detail::MlpLayers("Mlp", std::move(sizes), options.bias),
         detail::MlpEnds<Mlp>(backend),
         threads_(backend.threads()),
         options_(options) {
-    require(supported(options_.precision),
+    require(detail::supported(options_.precision),
             "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use "
             "DensePrecision::float32");
     activations_.resize(static_cast<std::size_t>(layers() - 1));
@@ -52,8 +53,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   /// Takes the gradients of one layer, weights and biases.
   using Ready = std::function<void(std::span<const float>)>;
 
-  /// Weights Glorot normal, biases normal of variance 1/out, from (seed, layer number, index).
-  /// Returns the next layer's number.
+  /// Initializes weights Glorot normal, biases normal of variance 1/out, from (seed, layer number,
+  /// index). Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     require_bound();
     first_values(values_, seed, first_layer);
@@ -150,9 +151,9 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
   std::int64_t tail_of(std::int64_t rows) const {
     return avx512() || options_.precision != DensePrecision::float32 ? 0 : rows % kBlock;
   }
-  /// Samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain nothing from
-  /// more; without it they pack both sides again for every product, which 1,024 samples make worth
-  /// it (8 % of a training step with AVX2).
+  /// Returns the samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain
+  /// nothing from more; without it they pack both sides again for every product, which 1,024
+  /// samples make worth it (8 % of a training step with AVX2).
   static std::int64_t largest_chunk() { return avx512() ? 512 : 1024; }
 
   /// How a batch is divided: equal chunks (the last may be smaller), a run of them per worker.
@@ -233,10 +234,10 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
             .output = l == 0 ? DensePrecision::float32 : options_.precision};
   }
 
-  /// Outputs whose weights' gradients are one product. oneDNN copies the transposed gradients of
-  /// one, which then stay in a second-level cache: 4-6 % of a step of DLRM's small MLPs in float.
-  /// With 16-bit gradients it costs 2 %, without AVX-512, where each product packs the activations
-  /// again, half of a step of large ones.
+  /// Returns the number of outputs whose weights' gradients are one product. oneDNN copies the
+  /// transposed gradients of one, which then stay in a second-level cache: 4-6 % of a step of
+  /// DLRM's small MLPs in float. With 16-bit gradients it costs 2 %, without AVX-512, where each
+  /// product packs the activations again, half of a step of large ones.
   std::int64_t weights_panel(int l) const {
     constexpr std::int64_t panel = 128;
     return avx512() && options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0
@@ -341,8 +342,8 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
       buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
   }
 
-  /// Forward weights are first layer first, backward ones last layer first (the first layer's may
-  /// be missing). `done`: how many of them hold weights that are kept.
+  /// Packs weights. Forward ones are first layer first, backward ones last layer first (the first
+  /// layer's may be missing). `done`: how many of them hold weights that are kept.
   void pack(std::vector<detail::PackedMatrix>& packed, int& done) {
     const bool forward = &packed == &forward_weights_;
     const int count = static_cast<int>(packed.size()), threads = std::min(threads_, count);

@@ -37,15 +37,11 @@ void bind_layers(std::span<float> values, std::span<float> gradients, std::uint6
   (add(layers), ...);
 }
 
-}  // namespace detail
-
 /// One array of a dense optimizer's state: one number for each parameter, in the backend's memory.
 struct DenseState {
   std::string_view name;
   std::span<float> values;
 };
-
-namespace detail {
 
 /// What a stack of fully connected layers, y = x W^T + b with W [out, in], is on every backend:
 /// sizes, the places of parameters in memory, their first values, and the shapes that forward and
@@ -57,7 +53,7 @@ class MlpLayers {
   std::int64_t input_size() const { return sizes_.front(); }
   std::int64_t output_size() const { return sizes_.back(); }
 
-  /// Weights and biases, layer by layer: weight [out, in], then bias [out].
+  /// Returns the number of weights and biases, layer by layer: weight [out, in], then bias [out].
   std::int64_t parameter_count() const { return offset(layers()); }
 
   /// Uses these spans (parameter_count() floats each, in the backend's memory) from now on; the
@@ -86,7 +82,7 @@ class MlpLayers {
   }
 
  protected:
-  /// `name`: of the class, for errors.
+  /// Takes the sizes. `name`: of the class, for errors.
   MlpLayers(std::string_view name, std::vector<std::int64_t> sizes, bool bias)
       : name_(name), sizes_(std::move(sizes)), bias_(bias) {
     require(sizes_.size() >= 2, "{}: needs an input and at least one layer, got {} sizes", name_,

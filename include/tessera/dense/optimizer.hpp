@@ -77,6 +77,7 @@ struct Kernel<UpdateParameters<O>, Host> {
     if constexpr (O::element_states > 0)
       for (int s = 0; s < O::element_states; ++s)
         std::memcpy(&state[s], p.states + s * p.count + i, sizeof(V));
+    using math::multiply_add;
     gradient = multiply_add(p.weight_decay, weight, gradient);
     weight = p.step.element(weight, gradient, state, row);
     std::memcpy(p.values + i, &weight, sizeof(V));
@@ -98,7 +99,7 @@ template <Optimizer O, class Backend = Host>
 class DenseOptimizer {
   static_assert(O::row_states == 0 && !O::needs_mean_square,
                 "DenseOptimizer: dense parameters have no rows; use Sgd, Adagrad or Adam");
-  static_assert(std::is_same_v<StateElement<O>, float>,
+  static_assert(std::is_same_v<detail::StateElement<O>, float>,
                 "DenseOptimizer: states of dense parameters are floats, not NarrowStates");
 
  public:
@@ -109,9 +110,9 @@ class DenseOptimizer {
 
   /// Returns what a checkpoint must hold beside the parameters, in the backend's memory. The spans
   /// stay valid as long as the optimizer does.
-  std::vector<DenseState> states(const DenseParameters<Backend>& parameters) {
+  std::vector<detail::DenseState> states(const DenseParameters<Backend>& parameters) {
     make_states(parameters.size());
-    std::vector<DenseState> states;
+    std::vector<detail::DenseState> states;
     const auto count = static_cast<std::size_t>(parameters.size());
     for (const std::string_view name : O::state_names)
       states.push_back({name, states_.span().subspan(states.size() * count, count)});
@@ -130,7 +131,7 @@ class DenseOptimizer {
   /// Sets the rate of later steps, of a graph's replays too.
   void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
 
-  /// A step that is captured takes this learning rate in every replay.
+  /// Makes a step. One that is captured takes this learning rate in every replay.
   void step(DenseParameters<Backend>& parameters, float learning_rate) {
     set_learning_rate(learning_rate);
     step(parameters);
@@ -153,7 +154,7 @@ class DenseOptimizer {
   }
 
  private:
-  /// What was written to steps().
+  /// Tells what was written to steps().
   void tell_steps() {
     if (step_ != told_) counter_.set(step_);
     told_ = step_;

@@ -19,16 +19,16 @@
 
 namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
-/// Rows of this library's own begin at multiples of 16 bytes, as parts of parameters do not:
-/// cuBLASLt's fastest kernels take no others.
+/// Returns the stride of rows. This library's own begin at multiples of 16 bytes, as parts of
+/// parameters do not: cuBLASLt's fastest kernels take no others.
 template <class T>
 constexpr std::int64_t row_stride(std::int64_t columns) {
   constexpr std::int64_t unit = 16 / static_cast<std::int64_t>(sizeof(T));
   return (columns + unit - 1) / unit * unit;
 }
-/// Columns, or inner elements, of a product in 16 bits, with zeros behind a layer's own: where they
-/// are no multiple of 8, cuBLASLt rounds to 16 bits once before it adds the bias, and again after
-/// it.
+/// Returns the columns, or inner elements, of a product in 16 bits, with zeros behind a layer's
+/// own: where they are no multiple of 8, cuBLASLt rounds to 16 bits once before it adds the bias,
+/// and again after it.
 template <class T>
 constexpr std::int64_t padded_columns(std::int64_t columns) {
   return std::is_same_v<T, float> ? columns : row_stride<T>(columns);
@@ -48,8 +48,8 @@ void copy_matrix(const Cuda& backend, MatrixView<const T> from, MatrixView<T> to
         "copying a matrix");
 }
 
-/// What a product gives, `multiply(where it goes)`, in a matrix of parameters' gradients: by way of
-/// `room` where its rows do not begin aligned.
+/// Puts what a product gives, `multiply(where it goes)`, into a matrix of parameters' gradients: by
+/// way of `room` where its rows do not begin aligned.
 template <class Multiply>
 void multiply_aligned(const Cuda& backend, Buffer<float, Cuda>& room, MatrixView<float> given,
                       const Multiply& multiply) {
@@ -73,7 +73,7 @@ struct WeightCopy {
   }
 };
 
-/// All matrices of a stack of layers; a thread takes 8 neighbouring elements of a row.
+/// Copies all matrices of a stack of layers; a thread takes 8 neighbouring elements of a row.
 template <class T>
 __global__ void __launch_bounds__(dense_threads)
     copy_weights(const GroupBatch<WeightCopy<T>> __grid_constant__ batch) {

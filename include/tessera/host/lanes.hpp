@@ -324,7 +324,7 @@ struct Lanes {
 #elif defined(__AVX__)
     asm("vsqrtps %1, %0" : "=x"(result.values) : "x"(x.values));
 #else
-    for (int i = 0; i < count; ++i) result.values[i] = square_root(x.values[i]);
+    for (int i = 0; i < count; ++i) result.values[i] = math::square_root(x.values[i]);
 #endif
     return result;
   }

@@ -473,8 +473,8 @@ template <Element T, int Width, Optimizer O>
 struct op::Kernel<op::Apply<T, Width, O>, Host> {
   static void run(const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
     const int width = Width != op::dynamic_width ? Width : p.state.width;
-    const std::int64_t row_bytes =
-        width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
+    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
+                                   detail::state_bytes<O> * width + O::row_states * 64;
     const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
     const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
     const std::int64_t distance = detail::prefetch_distance(row_bytes);
@@ -490,8 +490,9 @@ struct op::Kernel<op::Apply<T, Width, O>, Host> {
             static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
             [&](int k) { return p.merged.gradients + (first + k) * width; },
             [&](int k) {
-              return op::RowMeans{p.mean_square[first + k],
-                                  MeasuresWeights<O> ? p.weight_mean_square[first + k] : 0.0f};
+              return op::RowMeans{p.mean_square[first + k], detail::MeasuresWeights<O>
+                                                                ? p.weight_mean_square[first + k]
+                                                                : 0.0f};
             },
             [&](int k) {
               if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);

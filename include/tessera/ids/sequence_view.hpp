@@ -47,10 +47,11 @@ class OfSequences {
   std::span<const T> all_;
 };
 
-}  // namespace detail
-
 using SequenceGradients = detail::OfSequences<SequenceGradient>;
+
 using SequenceOutputs = detail::OfSequences<SequenceVectors>;
+
+}  // namespace detail
 
 /// The vectors of a sequence feature: a row of the table for each id of this rank's samples,
 /// packed. Equal ids share a row. All memory is the backend's and lives until the step's next

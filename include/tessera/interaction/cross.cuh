@@ -48,7 +48,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     gradients_ = gradients;
   }
 
-  /// As CrossInteraction's, to the bit. Returns the next layer's number.
+  /// Initializes as CrossInteraction's, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     require_bound();
     std::vector<float> values(values_.size());
@@ -121,7 +121,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     }
   }
 
-  /// out = in W^T, plus b for a U.
+  /// Computes out = in W^T, plus b for a U.
   template <Element T>
   void multiply(MatrixView<const T> in, std::size_t map, MatrixView<T> out) {
     const MatrixView<const T> weight = copies_.weight<T>(map);
@@ -137,7 +137,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
               in.data, weight.data, bias ? copies_.bias<T>(map) : nullptr, out.data);
   }
 
-  /// after = x0 * scale + before.
+  /// Computes after = x0 * scale + before.
   template <Element X, Element T, Element Y>
   void combine(int layer, MatrixView<Y> after) {
     using X0 = FirstInput<X, T>;
@@ -188,7 +188,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
       op::run<op::ConvertRows<float, X>>(backend_, {sum, dx});
   }
 
-  /// Where the input's gradient is summed: dx itself, or floats that become it.
+  /// Returns where the input's gradient is summed: dx itself, or floats that become it.
   template <Element X>
   MatrixView<float> input_sum(MatrixView<X> dx) {
     if constexpr (std::is_same_v<X, float>)
@@ -235,7 +235,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
   static bool whole_rows(std::int64_t columns) {
     return columns == gpu::detail::row_stride<T>(columns);
   }
-  /// A matrix of the batch in `buffer`, in rows that begin aligned.
+  /// Returns a matrix of the batch in `buffer`, in rows that begin aligned.
   template <Element T>
   MatrixView<T> room(Bytes& buffer, std::int64_t columns) {
     const std::int64_t stride = gpu::detail::row_stride<T>(columns),
@@ -276,8 +276,8 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     return matrix<T>(scales_[static_cast<std::size_t>(layer)], width());
   }
 
-  /// ds, the bias' gradient and this layer's share of dx; a `copy` of `above` as T, where one is
-  /// wanted.
+  /// Computes ds, the bias' gradient and this layer's share of dx; a `copy` of `above` as T, where
+  /// one is wanted.
   template <Element X, Element Above, Element T>
   void element_gradients(int layer, MatrixView<const Above> above, MatrixView<T> ds,
                          MatrixView<float> dx, MatrixView<T> copy) {
@@ -294,7 +294,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
     gpu::add_chunks(backend_, partial, chunks, width(), b(gradients_, layer));
   }
 
-  /// to [g's columns, in's columns] = g^T in.
+  /// Computes to [g's columns, in's columns] = g^T in.
   template <Element T>
   void weight_gradient(MatrixView<const T> g, MatrixView<const T> in, float* to) {
     gpu::detail::multiply_aligned(backend_, weight_gradient_,
@@ -311,7 +311,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
                                   });
   }
 
-  /// to = g W, plus the addend where there is one; W [g's columns, to's columns].
+  /// Computes to = g W, plus the addend where there is one; W [g's columns, to's columns].
   template <Element T, Element Out>
   void input_gradient(MatrixView<const T> g, std::size_t map, MatrixView<Out> to,
                       MatrixView<const Out> addend) {

@@ -110,7 +110,7 @@ class CrossInteraction : public detail::CrossLayers,
     }
   }
 
-  /// next = x0 * scale + state.
+  /// Computes next = x0 * scale + state.
   template <Element Y>
   void combine(MatrixView<const float> scale, MatrixView<const float> state, MatrixView<Y> next) {
     rows([&](std::int64_t r) {

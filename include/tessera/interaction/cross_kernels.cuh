@@ -19,15 +19,15 @@ inline constexpr int cross_flight = sizeof(X) + sizeof(T) <= 4 ? 8 : 4;
 template <Element X, Element T>
 inline constexpr int cross_rows = cross_flight<X, T> * cross_warps;
 
-/// Matrices of one shape of which a lane takes four columns at a time.
+/// Returns whether a lane may take four columns of each of these matrices of one shape at a time.
 template <class... Views>
 TESSERA_HOST_DEVICE bool all_rows_aligned(const Views&... views) {
   return (rows_aligned_for(views.data, views.stride, 4) && ...);
 }
 
-/// next = x0 * scale + before, element by element, in float; X, T and Y are what they are stored
-/// in. A `before` without data is x0. A block takes cross_rows of 128 columns; column blocks of the
-/// same rows are neighbours.
+/// Computes next = x0 * scale + before, element by element, in float; X, T and Y are what they are
+/// stored in. A `before` without data is x0. A block takes cross_rows of 128 columns; column blocks
+/// of the same rows are neighbours.
 template <Element X, Element T, Element Y>
 __global__ void __launch_bounds__(dense_threads, 3)
     cross_forward(const MatrixView<const X> x0, const MatrixView<const T> scale,
@@ -89,8 +89,8 @@ struct CrossGradients {
   std::conditional_t<std::is_same_v<Above, T>, None, MatrixView<T>> copy = {};
 };
 
-/// Also the sums of of_scale's columns. A block takes 128 rows of 128 columns, a warp every eighth
-/// row; then the warps' sums in order.
+/// Computes the gradients, and the sums of of_scale's columns. A block takes 128 rows of 128
+/// columns, a warp every eighth row; then the warps' sums in order.
 template <Element Above, Element X, Element T>
 __global__ void __launch_bounds__(dense_threads, 5)
     cross_backward(const CrossGradients<Above, X, T> g, float* partial, const int column_blocks) {

@@ -78,12 +78,12 @@ class CrossLayers {
             width_);
   }
 
-  /// forward has read an x of T.
+  /// Remembers that forward has read an x of T.
   template <Element T>
   void remember_input() {
     input_ = element_name<T>();
   }
-  /// Its gradient has T, too.
+  /// Checks that the input's gradient has T, too.
   template <Element T>
   void check_input_gradient() const {
     require(input_ == std::string_view(element_name<T>()),

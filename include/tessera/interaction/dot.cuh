@@ -17,7 +17,7 @@ namespace tessera { inline namespace v0 {
 
 namespace gpu::detail {
 
-/// As many warps to a block as share 64 KiB, up to dot_warps; each takes a sample.
+/// Launches as many warps to a block as share 64 KiB, up to dot_warps; each takes a sample.
 template <class T, class Function, class... Views>
 void launch_dot(const Cuda& backend, const char* name, std::int64_t samples,
                 std::int64_t elements_per_warp, Function kernel, const Views&... views) {

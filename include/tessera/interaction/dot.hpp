@@ -92,8 +92,8 @@ class HostDot {
     }
   }
 
-  /// The same where no register crosses two cache lines: forward loads each many times, which
-  /// took half as long again.
+  /// Returns the same vectors where no register crosses two cache lines: forward loads each many
+  /// times, which took half as long again.
   static const float* aligned(const float* vectors, float* local) {
     if (reinterpret_cast<std::uintptr_t>(vectors) % sizeof(Lanes) == 0) return vectors;
     for (int k = 0; k < Vectors * kStride; k += kLanes)
@@ -134,7 +134,8 @@ class HostDot {
   static constexpr int kFirst = Vectors % kRows;
   static constexpr int kBlocks = std::max(1, Vectors / kRows);
 
-  /// out[i, j] = a_i . b_j for Rows x Columns vectors, written to the triangle's rows from `row`.
+  /// Computes out[i, j] = a_i . b_j for Rows x Columns vectors, written to the triangle's rows from
+  /// `row`.
   template <int Rows, int Columns>
   [[gnu::always_inline]] static void tile(const float* a, const float* b, float* triangle,
                                           std::int64_t row) {
@@ -159,7 +160,8 @@ class HostDot {
     });
   }
 
-  /// The strictly lower triangle of a_i . a_j for Rows vectors, the first of them vector `row`.
+  /// Computes the strictly lower triangle of a_i . a_j for Rows vectors, the first of them vector
+  /// `row`.
   template <int Rows>
   [[gnu::always_inline]] static void diagonal(const float* a, float* triangle, std::int64_t row) {
     constexpr int kCount = Rows * (Rows - 1) / 2;
@@ -208,7 +210,7 @@ class HostDot {
     }
   }
 
-  /// kRows x Columns products as tiles of at most kColumns columns.
+  /// Computes kRows x Columns products as tiles of at most kColumns columns.
   template <int Columns>
   [[gnu::always_inline]] static void unrolled_columns(const float* a, const float* b,
                                                       float* triangle, std::int64_t row) {
@@ -375,7 +377,7 @@ class DotInteraction {
 
  public:
   static constexpr std::int64_t input_columns() { return std::int64_t{Vectors} * Width; }
-  /// Columns of z: what the top MLP takes.
+  /// Returns the columns of z: what the top MLP takes.
   static constexpr std::int64_t columns() {
     return (Width + std::int64_t{Vectors} * (Vectors - 1) / 2 + PadTo - 1) / PadTo * PadTo;
   }

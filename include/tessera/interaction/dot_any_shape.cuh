@@ -12,8 +12,8 @@ namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 inline constexpr int any_shape_threads = 128;
 
-/// Up to four neighbouring elements, from column k on, of a vector of `width`; zeros behind its
-/// end.
+/// Loads up to four neighbouring elements, from column k on, of a vector of `width`; zeros behind
+/// its end.
 template <Element T>
 __device__ __forceinline__ void load_elements(const T* vector, int k, int width, bool aligned,
                                               float (&x)[4]) {
@@ -21,15 +21,15 @@ __device__ __forceinline__ void load_elements(const T* vector, int k, int width,
   for (int i = 0; i < 4; ++i) x[i] = k + i < width ? to_float(vector[k + i]) : 0.0f;
 }
 
-/// Whether four elements of any vector may be read at once.
+/// Returns whether four elements of any vector may be read at once.
 template <int Width, class T>
 __device__ __forceinline__ bool fours_aligned(const MatrixView<T>& x) {
   return Width % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (4 * sizeof(T)) == 0 &&
          x.stride % 4 == 0;
 }
 
-/// z of samples that shared memory does not hold: a thread sums 4 x 4 of a sample's products, and
-/// finds the vectors in the cache.
+/// Computes z of samples that shared memory does not hold: a thread sums 4 x 4 of a sample's
+/// products, and finds the vectors in the cache.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(any_shape_threads)
     dot_forward_any_shape(const MatrixView<const T> x, const MatrixView<T> z) {
@@ -66,8 +66,8 @@ __global__ void __launch_bounds__(any_shape_threads)
         out[width + Shape::pair(r + i, c + j)] = from_float<T>(sums[i][j]);
 }
 
-/// dx likewise: a thread holds 4 columns of 8 vectors and goes through all vectors; a warp's
-/// threads mostly need the same of dz.
+/// Computes dx likewise: a thread holds 4 columns of 8 vectors and goes through all vectors; a
+/// warp's threads mostly need the same of dz.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(any_shape_threads)
     dot_backward_any_shape(const MatrixView<const T> x, const MatrixView<const T> dz,

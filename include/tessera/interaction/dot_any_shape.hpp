@@ -37,7 +37,7 @@ class AnyDotInteraction {
 
   std::int64_t input_columns() const { return vectors_ * width_; }
   std::int64_t pairs() const { return vectors_ * (vectors_ - 1) / 2; }
-  /// Columns of z: what the top MLP takes.
+  /// Returns the columns of z: what the top MLP takes.
   std::int64_t columns() const { return (width_ + pairs() + pad_to_ - 1) / pad_to_ * pad_to_; }
 
   /// Computes z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider
@@ -109,7 +109,7 @@ class AnyDotInteraction {
 
   static std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
 
-  /// Four rows of the triangle at a time: tiles left of the diagonal, then its own corner.
+  /// Computes four rows of the triangle at a time: tiles left of the diagonal, then its own corner.
   template <int Lanes>
   void triangle(const float* x, float* out) const {
     for (std::int64_t row = 0; row < vectors_; row += 4) {
@@ -137,8 +137,8 @@ class AnyDotInteraction {
     });
   }
 
-  /// Products of some vectors with others, as DotInteraction sums them: lane by lane, then all
-  /// lanes by a tree of folds.
+  /// Computes products of some vectors with others, as DotInteraction sums them: lane by lane, then
+  /// all lanes by a tree of folds.
   template <int Lanes, int Rows, int Columns>
   [[gnu::always_inline]] void tile(const float* x, std::int64_t row, std::int64_t column,
                                    float* out) const {

@@ -21,8 +21,8 @@ using DotFloatMemory =
     DotForwardMemory<Shape, float, DotTile<float, Shape::vectors, Shape::width, 8, 2>,
                      (dot_float_tiles<Shape> <= 32)>;
 
-/// z: a lane sums a tile at a time, four columns of eight vectors in registers; 27 vectors keep 28
-/// of 32 lanes busy.
+/// Computes z: a lane sums a tile at a time, four columns of eight vectors in registers; 27 vectors
+/// keep 28 of 32 lanes busy.
 template <class Shape>
 __global__ void __launch_bounds__(32 * dot_warps)
     dot_forward_float(const MatrixView<const float> x, const MatrixView<float> z) {
@@ -76,7 +76,7 @@ struct DotFloatBackwardMemory {
                                 elements = matrix + Shape::vectors * pitch;
 };
 
-/// dx: a lane holds 4 columns of 8 vectors and goes through all vectors of x.
+/// Computes dx: a lane holds 4 columns of 8 vectors and goes through all vectors of x.
 template <class Shape>
 __global__ void __launch_bounds__(32 * dot_warps)
     dot_backward_float(const MatrixView<const float> x, const MatrixView<const float> dz,

@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 // DotInteraction on the tensor cores: elements of 16 bits, or floats rounded to tf32.
 
-/// 16 bytes of shared memory as a tensor core's operands.
+/// Loads 16 bytes of shared memory as a tensor core's operands.
 template <class T>
 __device__ __forceinline__ void load_operands(const T* p, std::uint32_t (&words)[4]) {
   const uint4 four = *reinterpret_cast<const uint4*>(p);
@@ -34,9 +34,10 @@ template <class Shape, class T>
 using DotTensorMemory =
     DotForwardMemory<Shape, T, DotTile<T, Shape::vectors, Shape::width, 4>, (Shape::vectors <= 32)>;
 
-/// The triangle's products of vectors [row, row + 32) and [column, column + 32). An operand is 16
-/// bytes of a vector: a product's sum does not care for the order of k, so a lane calls its 8
-/// neighbouring elements k = 2t, 2t+1, 2t+8, 2t+9 of two steps, its 4 floats k = t, t+4.
+/// Computes the triangle's products of vectors [row, row + 32) and [column, column + 32). An
+/// operand is 16 bytes of a vector: a product's sum does not care for the order of k, so a lane
+/// calls its 8 neighbouring elements k = 2t, 2t+1, 2t+8, 2t+9 of two steps, its 4 floats k = t,
+/// t+4.
 template <class Shape, bool Diagonal, class T>
 __device__ __forceinline__ void dot_block(T* tile, T* z, int row, int column, int lane) {
   using Memory = DotTensorMemory<Shape, T>;
@@ -83,7 +84,7 @@ __device__ __forceinline__ void dot_block(T* tile, T* z, int row, int column, in
       }
 }
 
-/// z of a sample's vectors.
+/// Computes z of a sample's vectors.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(32 * dot_warps)
     dot_forward_tensor(const MatrixView<const T> x, const MatrixView<T> z) {
@@ -121,8 +122,8 @@ struct DotBackwardMemory {
   static constexpr bool fits = tiles <= 8 && fits_shared_memory<T>(elements);
 };
 
-/// dx = S x, where S is dz's triangle made symmetric with a zero diagonal; dz of vector 0 is added.
-/// All vectors by 32 columns at a time.
+/// Computes dx = S x, where S is dz's triangle made symmetric with a zero diagonal; dz of vector 0
+/// is added. All vectors by 32 columns at a time.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(32 * dot_warps)
     dot_backward_tensor(const MatrixView<const T> x, const MatrixView<const T> dz,

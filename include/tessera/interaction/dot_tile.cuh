@@ -23,13 +23,14 @@ struct DotShape {
 
 inline constexpr int dot_warps = 4;  ///< per block, a sample each
 
-/// What every architecture since sm_80 gives a block, and so a sample, of shared memory.
+/// Returns whether the elements fit into what every architecture since sm_80 gives a block, and so
+/// a sample, of shared memory.
 template <class T>
 TESSERA_HOST_DEVICE constexpr bool fits_shared_memory(std::int64_t elements) {
   return elements * static_cast<std::int64_t>(sizeof(T)) <= 96 * 1024;
 }
 
-/// Whether rows may be read or written 16 bytes at a time.
+/// Returns whether rows may be read or written 16 bytes at a time.
 template <class T>
 __device__ __forceinline__ bool by_sixteen(const MatrixView<T>& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
@@ -57,7 +58,7 @@ struct DotTile {
     return tile + row * pitch + (swizzled ? chunk ^ turned : chunk) * per_chunk;
   }
 
-  /// From global memory; to be waited for.
+  /// Loads from global memory; to be waited for.
   static __device__ __forceinline__ void load(const T* from, bool aligned, T* tile, int lane) {
     if (aligned && rows_aligned) {
       for_each_chunk<chunks>(lane, [&](int row, int chunk) {
@@ -75,7 +76,7 @@ struct DotTile {
     }
   }
 
-  /// To global memory.
+  /// Stores to global memory.
   static __device__ __forceinline__ void store(T* tile, bool aligned, T* to, int lane) {
     constexpr int whole = rows_aligned ? Width / per_chunk : 0;
     if constexpr (whole > 0) {
@@ -100,8 +101,8 @@ struct DotTile {
     return left < 0 ? 0 : left < per_chunk ? left : per_chunk;
   }
 
-  /// f(row, chunk) for every 32nd chunk of rows of `Chunks`; in straight code, unless they are
-  /// many.
+  /// Calls f(row, chunk) for every 32nd chunk of rows of `Chunks`; in straight code, unless they
+  /// are many.
   template <int Chunks, class F>
   static __device__ __forceinline__ void for_each_chunk(int lane, const F& f) {
     constexpr int count = Rows * Chunks, turns = count / 32;

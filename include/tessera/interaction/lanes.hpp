@@ -46,9 +46,9 @@ template <int Half, int Lanes>
   }(std::make_integer_sequence<int, Lanes>{});
 }
 
-/// Lane i of the result is the sum of all lanes of v[i], i < Count <= Lanes; further lanes are 0. A
-/// tree of folds: one vector of sums costs about three operations per summed vector instead of a
-/// horizontal sum each. Overwrites v.
+/// Returns sums of lanes: lane i of the result is the sum of all lanes of v[i], i < Count <= Lanes;
+/// further lanes are 0. A tree of folds: one vector of sums costs about three operations per summed
+/// vector instead of a horizontal sum each. Overwrites v.
 template <int Lanes, int Count, int Half = Lanes / 2>
 [[gnu::always_inline]] inline Floats<Lanes> sum_of_lanes(Floats<Lanes>* v) {
   constexpr int kLeft = std::min(Half, Count);

@@ -43,7 +43,7 @@ constexpr std::uint32_t crc_multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// x^(8 bytes): multiplying a CRC by it is the same as feeding it so many zero bytes.
+/// Returns x^(8 bytes): multiplying a CRC by it is the same as feeding it so many zero bytes.
 constexpr std::uint32_t crc_zeros(std::uint64_t bytes) {
   std::uint32_t power = 0x80000000u, square = 0x00800000u;
   for (; bytes != 0; bytes >>= 1, square = crc_multiply(square, square))
@@ -76,7 +76,7 @@ constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) {
   return ~(sum ^ crc_multiply(~0u, crc_zeros(bytes)));
 }
 
-/// CRC-32 as zlib's crc32() gives it. `before`: that of the bytes before these.
+/// Returns the CRC-32 as zlib's crc32() gives it. `before`: that of the bytes before these.
 inline std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0) {
   return ~crc_feed(~before, bytes);
 }

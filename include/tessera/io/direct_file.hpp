@@ -41,7 +41,8 @@ inline int make_folders(const std::string& folder) {
 /// A DirectFile as it was at some moment, as memory.
 class FileClone {
  public:
-  /// `view`: of the file; `memory`: a map of as many bytes, which is given back in the end.
+  /// Makes a clone. `view`: of the file; `memory`: a map of as many bytes, which is given back in
+  /// the end.
   FileClone(const std::byte* view, std::byte* memory, std::size_t bytes)
       : view_(view), memory_(memory), bytes_(bytes) {}
   FileClone(const FileClone&) = delete;

@@ -22,7 +22,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// the part being read and the offset.
 class JsonReader {
  public:
-  /// `text` begins `base` bytes into the file. Both texts must outlive the reader.
+  /// Reads `text`, which begins `base` bytes into the file. Both texts must outlive the reader.
   JsonReader(std::string_view text, std::string_view file, std::uint64_t base = 0)
       : text_(text), file_(file), base_(base) {}
 
@@ -92,8 +92,8 @@ class JsonReader {
 
   /// Returns whether the next value is null, which is then read.
   bool null() { return take("null"); }
-  /// NaN, Infinity or -Infinity, which are no JSON, but are what Python's json writes; nothing is
-  /// read if the next value is none of them.
+  /// Reads NaN, Infinity or -Infinity, which are no JSON, but are what Python's json writes;
+  /// nothing is read if the next value is none of them.
   std::optional<double> not_finite() {
     if (take("NaN")) return std::numeric_limits<double>::quiet_NaN();
     if (take("Infinity")) return std::numeric_limits<double>::infinity();
@@ -147,7 +147,7 @@ class JsonReader {
     return text_.substr(begin, at_ - begin);
   }
 
-  /// The same as `number` for a size or a place in memory or files.
+  /// Does the same as `number` for a size or a place in memory or files.
   std::int64_t count(std::string_view what) {
     const std::size_t begin = at_;
     const std::uint64_t value = number();

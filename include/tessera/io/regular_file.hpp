@@ -59,7 +59,7 @@ class RegularFile {
 
   const std::string& name() const { return name_; }
   int descriptor() const { return descriptor_; }
-  /// In bytes, when it was opened.
+  /// Returns the size in bytes, when it was opened.
   std::size_t size() const { return size_; }
 
   /// Reads up to `bytes` bytes from `offset` on; returns how many, 0 only at the end.

@@ -46,15 +46,15 @@ class SafetensorsReader {
   /// Returns the texts of `__metadata__`, unparsed.
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   /// Returns all tensors, in the order of their data.
-  const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  const std::vector<detail::TensorInfo>& tensors() const { return header_.tensors; }
 
   /// Returns bytes of the file before the tensors' data.
   std::uint64_t data_offset() const { return header_.data_offset; }
 
   bool contains(std::string_view tensor) const { return index_.find(tensor) != index_.end(); }
 
-  /// Type, shape and place of a tensor. Throws DataError if there is none of that name.
-  const TensorInfo& info(std::string_view tensor) const {
+  /// Returns type, shape and place of a tensor. Throws DataError if there is none of that name.
+  const detail::TensorInfo& info(std::string_view tensor) const {
     const auto found = index_.find(tensor);
     require<DataError>(found != index_.end(), "file '{}' has no tensor '{}'", name_, tensor);
     return header_.tensors[found->second];
@@ -63,7 +63,7 @@ class SafetensorsReader {
   /// Returns the tensor's bytes, little-endian, row-major, not necessarily aligned. Valid as long
   /// as the reader (and the caller's memory).
   std::span<const std::byte> bytes(std::string_view tensor) const {
-    const TensorInfo& t = info(tensor);
+    const detail::TensorInfo& t = info(tensor);
     return data_.subspan(t.begin, t.end - t.begin);
   }
 
@@ -71,10 +71,11 @@ class SafetensorsReader {
   /// converted. Throws DataError on another type, or on a BOOL that is neither 0 nor 1.
   template <class T>
   std::vector<T> read(std::string_view tensor) const {
-    const TensorInfo& t = info(tensor);
+    const detail::TensorInfo& t = info(tensor);
     require<DataError>(t.type == detail::tensor_type_of<T>(),
                        "file '{}', tensor '{}': holds {}, asked for {}", name_, tensor,
-                       tensor_type_name(t.type), tensor_type_name(detail::tensor_type_of<T>()));
+                       detail::tensor_type_name(t.type),
+                       detail::tensor_type_name(detail::tensor_type_of<T>()));
     const std::span<const std::byte> raw = bytes(tensor);
     if constexpr (std::is_same_v<T, bool>) {
       std::vector<bool> values(raw.size());
@@ -128,7 +129,7 @@ class SafetensorsWriter {
               std::as_bytes(values));
   }
 
-  void add_bytes(std::string name, TensorType type, std::vector<std::int64_t> shape,
+  void add_bytes(std::string name, detail::TensorType type, std::vector<std::int64_t> shape,
                  std::span<const std::byte> bytes) {
     require(name != "__metadata__",
             "safetensors: '__metadata__' is not a tensor name; use set_metadata");
@@ -142,7 +143,7 @@ class SafetensorsWriter {
           name);
     require(size == bytes.size(), "safetensors: tensor '{}': its shape needs {} bytes, got {}",
             name, size, bytes.size());
-    entries_.push_back({TensorInfo{std::move(name), type, std::move(shape), 0, 0}, bytes});
+    entries_.push_back({detail::TensorInfo{std::move(name), type, std::move(shape), 0, 0}, bytes});
   }
 
   /// Writes the file. Throws DataError, naming the file, if it can't be written.
@@ -173,12 +174,12 @@ class SafetensorsWriter {
 
  private:
   struct Entry {
-    TensorInfo info;
+    detail::TensorInfo info;
     std::span<const std::byte> bytes;
   };
 
-  std::vector<TensorInfo> place() {
-    std::vector<TensorInfo> placed;
+  std::vector<detail::TensorInfo> place() {
+    std::vector<detail::TensorInfo> placed;
     std::uint64_t at = 0;
     for (Entry& entry : entries_) {
       entry.info.begin = at;

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// One tensor of a file: its bytes are [begin, end) of the data that follows the header.
 struct TensorInfo {
@@ -32,11 +32,9 @@ struct TensorInfo {
   std::uint64_t end = 0;
 
   std::int64_t elements() const {
-    return static_cast<std::int64_t>((end - begin) / detail::tensor_type_size(type));
+    return static_cast<std::int64_t>((end - begin) / tensor_type_size(type));
   }
 };
-
-namespace detail {
 
 /// What a header says: texts, and tensors in the order of their data, which begins `data_offset`
 /// bytes into the file.
@@ -50,7 +48,7 @@ struct SafetensorsHeader {
 /// one object of texts.
 class SafetensorsHeaderParser {
  public:
-  /// `text` begins `base` bytes into the file.
+  /// Reads `text`, which begins `base` bytes into the file.
   SafetensorsHeaderParser(std::string_view text, std::string_view file, std::uint64_t base)
       : json_(text, file, base) {}
 
@@ -220,6 +218,4 @@ inline std::string format_safetensors_header(const std::map<std::string, std::st
   return header + text;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -14,10 +14,10 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// Element types of safetensors files that are read and written.
 enum class TensorType : std::uint8_t { f32, f16, bf16, f64, i64, i32, u8, boolean };
-
-namespace detail {
 
 struct TensorTypeFacts {
   std::string_view name;
@@ -32,31 +32,28 @@ inline constexpr std::array<TensorTypeFacts, 8> kTensorTypes = {{{"F32", 4},
                                                                  {"U8", 1},
                                                                  {"BOOL", 1}}};
 
-}  // namespace detail
-
 /// Returns the name that safetensors gives to a type: "F32", "BF16", ...
 constexpr std::string_view tensor_type_name(TensorType type) {
-  return detail::kTensorTypes[static_cast<std::size_t>(type)].name;
+  return kTensorTypes[static_cast<std::size_t>(type)].name;
 }
-namespace detail {
 
 /// Returns bytes per element.
 constexpr std::uint64_t tensor_type_size(TensorType type) {
-  return detail::kTensorTypes[static_cast<std::size_t>(type)].size;
+  return kTensorTypes[static_cast<std::size_t>(type)].size;
 }
 
 /// Returns the type of a name; nothing if there is none.
 inline std::optional<TensorType> find_tensor_type(std::string_view name) {
-  const auto known = std::find_if(detail::kTensorTypes.begin(), detail::kTensorTypes.end(),
-                                  [&](const detail::TensorTypeFacts& t) { return t.name == name; });
-  if (known == detail::kTensorTypes.end()) return std::nullopt;
-  return static_cast<TensorType>(known - detail::kTensorTypes.begin());
+  const auto known = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
+                                  [&](const TensorTypeFacts& t) { return t.name == name; });
+  if (known == kTensorTypes.end()) return std::nullopt;
+  return static_cast<TensorType>(known - kTensorTypes.begin());
 }
 
 }  // namespace detail
 
-static_assert(tensor_type_name(TensorType::boolean) == "BOOL" &&
-              detail::tensor_type_size(TensorType::f64) == 8);
+static_assert(detail::tensor_type_name(detail::TensorType::boolean) == "BOOL" &&
+              detail::tensor_type_size(detail::TensorType::f64) == 8);
 
 namespace detail {
 

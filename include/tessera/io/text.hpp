@@ -65,8 +65,8 @@ constexpr std::size_t utf8_end(std::string_view text) {
 
 constexpr bool is_utf8(std::string_view text) { return utf8_end(text) == text.size(); }
 
-/// Text from outside for a message: at most so many bytes of it, with control characters and what is
-/// not UTF-8 as \xNN.
+/// Returns text from outside for a message: at most so many bytes of it, with control characters
+/// and what is not UTF-8 as \xNN.
 inline std::string printable(std::string_view text, std::size_t most) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -84,7 +84,7 @@ inline std::string printable(std::string_view text, std::size_t most) {
   return out;
 }
 
-/// The same in quotes, at most 80 bytes.
+/// Returns the same in quotes, at most 80 bytes.
 inline std::string quoted(std::string_view text) { return '\'' + printable(text, 80) + '\''; }
 
 /// Throws InvalidArgument for a name that a file holds and that is not UTF-8: no other program would

@@ -68,7 +68,7 @@ class TransferQueue {
     for (const FileTransfer& transfer : transfers) finish(transfer, 0, write);
   }
 
-  /// The bytes from `done` on.
+  /// Transfers the bytes from `done` on.
   static void finish(const FileTransfer& transfer, std::size_t done, bool write) {
     while (done != transfer.bytes) {
       const int descriptor = transfer.file->descriptor();

@@ -18,8 +18,8 @@ namespace tessera { inline namespace v0 { namespace laws {
 
 namespace detail {
 
-/// What lanes of a GPU make of a row together: a range joined from pieces, the last first; a
-/// header; pieces of four columns.
+/// Returns whether lanes of a GPU make the same of a row together: a range joined from pieces, the
+/// last first; a header; pieces of four columns.
 template <LaneCodec C>
 bool lanes_agree(const std::vector<float>& row, const std::byte* encoded, const float* decoded) {
   const int width = static_cast<int>(row.size());

@@ -73,8 +73,8 @@ T rough(std::uint32_t seed, int rank, std::size_t i) {
   }
 }
 
-/// Sizes for every (from, to) pair; the same on every rank. Kinds: all empty, random with many
-/// zeros, one large, all to one rank.
+/// Returns the size for a (from, to) pair; the same on every rank. Kinds: all empty, random with
+/// many zeros, one large, all to one rank.
 inline std::size_t pair_count(const CommunicatorLawOptions& options, int round, int from, int to) {
   const std::uint32_t seed = options.seed + static_cast<std::uint32_t>(round);
   const std::uint32_t random = value<std::uint32_t>(seed, from, to, 17);
@@ -95,7 +95,7 @@ bool same_bits(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-/// Rank-order reduction of `rough` values over all ranks.
+/// Returns the rank-order reduction of `rough` values over all ranks.
 template <class T>
 T reduced(std::uint32_t seed, int ranks, std::size_t i, Reduction reduction) {
   T result = rough<T>(seed, 0, i);
@@ -108,8 +108,8 @@ T reduced(std::uint32_t seed, int ranks, std::size_t i, Reduction reduction) {
   return result;
 }
 
-/// How far a sum of `rough` values may be from the one in rank order: a few roundings of the
-/// largest partial sums.
+/// Returns whether a sum of `rough` values is near enough to the one in rank order: a few roundings
+/// of the largest partial sums.
 template <class T>
 bool sum_holds(const CommunicatorLawOptions& options, int ranks, std::size_t i, T found,
                T expected) {
@@ -182,7 +182,7 @@ void all_reduce_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
                                : same_bits(values[i], expected);
         faults.expect(holds,
                       "all_reduce, {} of {}: element {} on rank {} is {}, in rank order it is {}",
-                      name_of(reduction), size, i, c.rank(), values[i], expected);
+                      tessera::detail::name_of(reduction), size, i, c.rank(), values[i], expected);
       }
     }
 }

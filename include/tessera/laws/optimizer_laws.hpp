@@ -51,7 +51,7 @@ struct LawRow {
     float mean_square = 0, weight_mean_square = 0;
     for (std::size_t c = 0; c < width; ++c) {
       float x = gradient[c];
-      if constexpr (MeasuresUpdates<O>) {
+      if constexpr (tessera::detail::MeasuresUpdates<O>) {
         auto states = element_states[c];  // a copy
         x = step.measured(weights[c], gradient[c], states.data());
       }
@@ -60,7 +60,7 @@ struct LawRow {
     }
     if (!O::needs_mean_square) mean_square = std::nanf("");
     const auto shared = [&] {
-      if constexpr (MeasuresWeights<O>)
+      if constexpr (tessera::detail::MeasuresWeights<O>)
         return step.row(row_states.data(), mean_square, weight_mean_square);
       else
         return step.row(row_states.data(), mean_square);
@@ -79,6 +79,7 @@ struct LawRow {
 
 }  // namespace detail
 
+/// Checks these laws, and returns one line for each fault:
 /// - Finite gradients give finite weights and states, also in the first step and with a gradient of
 ///   zero.
 /// - The same steps give the same bits; a row depends on its own gradients alone; without

@@ -47,10 +47,10 @@ struct MeasuredPlan {
   std::string name;
   Layout layout;
   Workload workload;
-  MeasuredSteps measured;
-  Prediction predicted;
+  detail::MeasuredSteps measured;
+  detail::Prediction predicted;
 
-  /// Bytes that the rank that sends most sends in a step, as predicted.
+  /// Returns the bytes that the rank that sends most sends in a step, as predicted.
   double predicted_bytes() const {
     const std::size_t ranks = predicted.ranks.size();
     double most = 0;
@@ -65,10 +65,10 @@ struct MeasuredPlan {
     }
     return most;
   }
-  /// Of the time in lookup and update, as it is measured.
+  /// Returns the imbalance of the time in lookup and update, as it is measured.
   double predicted_imbalance() const {
     double most = 0, sum = 0;
-    for (const StageTimes& rank : predicted.ranks) {
+    for (const detail::StageTimes& rank : predicted.ranks) {
       most = std::max(most, rank.lookup + rank.update);
       sum += rank.lookup + rank.update;
     }
@@ -236,7 +236,7 @@ std::vector<MeasuredPlan> measure_plans(const std::vector<KeyedJagged<Id>>& batc
         for (const KeyedJagged<Id>& batch : batches)
           slices.emplace_back(batch, orders[p], rank.rank(), ranks);
         for (const detail::SampleSlice<Id>& slice : slices) own.push_back(slice.view());
-        const MeasuredSteps m = detail::measure_steps<detail::WidthsOfAll<Plans...>, O, Id>(
+        const detail::MeasuredSteps m = detail::measure_steps<detail::WidthsOfAll<Plans...>, O, Id>(
             rank, all[p].layout, own, options.steps, Host());
         // other work only ever adds to the time
         if (rank.rank() == 0 && (round == 0 || m.step_seconds < all[p].measured.step_seconds))
@@ -252,7 +252,7 @@ inline std::string describe_plans(std::span<const MeasuredPlan> plans) {
     text += fmt::format(" {:>9}", title);
   text += fmt::format(" {:>10} {:>10} {:>6} {:>6}\n", "bytes sent", "memory", "memory", "time");
   const auto line = [&](const std::string& name, const char* what, double step,
-                        const StageTimes& stages, double bytes, const std::string& memory,
+                        const detail::StageTimes& stages, double bytes, const std::string& memory,
                         double time) {
     text += fmt::format("{:<20} {:<9} {:>8.3f}", name, what, 1e3 * step);
     for (const detail::StageMember stage : detail::embedding_stages)
@@ -261,7 +261,7 @@ inline std::string describe_plans(std::span<const MeasuredPlan> plans) {
                         detail::bytes_text(static_cast<std::int64_t>(bytes)), memory, time);
   };
   for (const MeasuredPlan& plan : plans) {
-    const Prediction& p = plan.predicted;
+    const detail::Prediction& p = plan.predicted;
     line(plan.name, "measured", plan.measured.step_seconds, plan.measured.stages,
          static_cast<double>(plan.measured.traffic.bytes), "", plan.measured.time_imbalance);
     line("", "predicted", p.step_seconds, p.stages, plan.predicted_bytes(),

@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What a plan took: medians over the steps, each stage's slowest rank.
 struct MeasuredSteps {
@@ -33,14 +33,12 @@ struct MeasuredSteps {
   double time_imbalance = 1;  ///< max/mean over the ranks of the time in lookup and update
 };
 
-namespace detail {
-
 inline double median_of(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
 }
 
-/// Processor time of this thread, which other work on the machine hardly changes.
+/// Returns the processor time of this thread, which other work on the machine hardly changes.
 inline double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -157,6 +155,4 @@ MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
   return m;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

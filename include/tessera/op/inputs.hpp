@@ -45,7 +45,7 @@ TESSERA_HOST_DEVICE constexpr bool scales_sums(Pooling pooling) {
 TESSERA_HOST_DEVICE inline float pooling_scale(Pooling pooling, std::int64_t ids) {
   if (ids == 0) return 0;
   const float count = static_cast<float>(ids);
-  return 1.0f / (pooling == Pooling::sqrtn ? square_root(count) : count);
+  return 1.0f / (pooling == Pooling::sqrtn ? math::square_root(count) : count);
 }
 
 /// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host

@@ -36,13 +36,13 @@ struct RowMeans {
 
 /// Whether the means depend on weights or states, and so cannot be told from gradients alone.
 template <Optimizer O>
-inline constexpr bool measures_rows = MeasuresUpdates<O> || MeasuresWeights<O>;
+inline constexpr bool measures_rows = detail::MeasuresUpdates<O> || detail::MeasuresWeights<O>;
 
 TESSERA_SIDE_OF_ARGUMENTS
 template <Optimizer O>
 TESSERA_HOST_DEVICE typename O::Step::Row shared_by_row(const typename O::Step& step,
                                                         float* row_state, const RowMeans& means) {
-  if constexpr (MeasuresWeights<O>)
+  if constexpr (detail::MeasuresWeights<O>)
     return step.row(row_state, means.square, means.weight_square);
   else
     return step.row(row_state, means.square);
@@ -108,8 +108,8 @@ struct ArenaState {
   T* arena = nullptr;  ///< rows x width, row-major, 64-byte aligned
   std::int64_t rows = 0;
   int width = 0;
-  std::array<StateElement<O>*, O::element_states> element_state{};  ///< each rows x width
-  std::array<float*, O::row_states> row_state{};                    ///< each rows
+  std::array<detail::StateElement<O>*, O::element_states> element_state{};  ///< each rows x width
+  std::array<float*, O::row_states> row_state{};                            ///< each rows
   std::span<const ArenaSegment> segments{};  ///< for stochastic rounding (rounds)
   std::uint64_t rounding_seed = 0;           ///< of this step
   /// of a cache's slots: the arena row in each, by which segments know it; else null
@@ -120,7 +120,7 @@ struct ArenaState {
 
   /// Whether anything is stored in 16 bits.
   static constexpr bool rounds =
-      !std::is_same_v<T, float> || !std::is_same_v<StateElement<O>, float>;
+      !std::is_same_v<T, float> || !std::is_same_v<detail::StateElement<O>, float>;
 };
 
 /// The entries of an update in the order of their rows, found before their gradients are known

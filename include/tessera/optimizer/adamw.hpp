@@ -32,19 +32,19 @@ struct AdamConstants {
             static_cast<float>(1 / (1 - std::pow(static_cast<double>(beta1), t))),
             static_cast<float>(1 / std::sqrt(1 - std::pow(static_cast<double>(beta2), t)))};
   }
-  /// m and v take a gradient in.
+  /// Lets m and v take a gradient in.
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE void move(V gradient, V* state) const {
-    using tessera::multiply_add;
+    using math::multiply_add;
     state[0] = multiply_add(beta1, state[0], one_minus_beta1 * gradient);
     state[1] = multiply_add(beta2, state[1], one_minus_beta2 * (gradient * gradient));
   }
-  /// sqrt(v/(1-beta2^t)) + epsilon.
+  /// Returns sqrt(v/(1-beta2^t)) + epsilon.
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE V spread(V v) const {
-    using tessera::multiply_add, tessera::square_root;
+    using math::square_root, math::multiply_add;
     return multiply_add(root, square_root(v), epsilon);
   }
 };
@@ -76,6 +76,7 @@ struct AdamW {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       adam.move(gradient, state);
       return multiply_add(decay, weight,
                           -adam.learning_rate * adam.mean * state[0] / adam.spread(state[1]));
@@ -110,12 +111,14 @@ struct PartialRowWiseAdam {
       float rate;
     };
     TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
+      using namespace math;
       row_state[0] = multiply_add(adam.beta2, row_state[0], adam.one_minus_beta2 * mean_square);
       return {adam.learning_rate * adam.mean / adam.spread(row_state[0])};
     }
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row& row) const {
+      using namespace math;
       state[0] = multiply_add(adam.beta1, state[0], adam.one_minus_beta1 * gradient);
       return multiply_add(-row.rate, state[0], decay * weight);
     }
@@ -153,10 +156,12 @@ struct Lamb {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V measured(V weight, V gradient, V* state) const {
+      using namespace math;
       adam.move(gradient, state);
       return multiply_add(weight_decay, weight, adam.mean * state[0] / adam.spread(state[1]));
     }
     TESSERA_HOST_DEVICE Row row(float*, float mean_square, float weight_mean_square) const {
+      using namespace math;
       const bool both = mean_square > 0 && weight_mean_square > 0;
       return {adam.learning_rate *
               (both ? square_root(weight_mean_square) / square_root(mean_square) : 1.0f)};
@@ -164,6 +169,7 @@ struct Lamb {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row& row) const {
+      using namespace math;
       return multiply_add(-row.rate, measured(weight, gradient, state), weight);
     }
   };

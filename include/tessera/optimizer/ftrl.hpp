@@ -38,6 +38,7 @@ struct Ftrl {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       const V g = taken * gradient, n = multiply_add(g, g, state[1]);
       state[0] = multiply_add((square_root(state[1]) - square_root(n)) * inverse_rate, weight,
                               state[0] + g);

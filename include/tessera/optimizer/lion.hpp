@@ -34,6 +34,7 @@ struct Lion {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       return moved(multiply_add(beta1, state[0], one_minus_beta1 * gradient), weight, gradient,
                    state);
     }
@@ -42,6 +43,7 @@ struct Lion {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V moved(V direction, V weight, V gradient, V* state) const {
+      using namespace math;
       state[0] = multiply_add(beta2, state[0], one_minus_beta2 * gradient);
       return multiply_add(-learning_rate, sign(direction), decay * weight);
     }

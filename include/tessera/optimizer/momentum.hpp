@@ -34,6 +34,7 @@ struct Momentum {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       state[0] = multiply_add(momentum, state[0], gradient);
       return multiply_add(-learning_rate,
                           multiply_add(of_momentum, state[0], of_gradient * gradient), weight);

@@ -38,6 +38,7 @@ struct Sgd {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row&) const {
+      using namespace math;
       return multiply_add(-learning_rate, gradient, weight);
     }
   };
@@ -68,6 +69,7 @@ struct Adagrad {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       state[0] = multiply_add(gradient, gradient, state[0]);
       return weight - learning_rate * gradient / (square_root(state[0]) + epsilon);
     }
@@ -98,12 +100,14 @@ struct RowWiseAdagrad {
       float rate;
     };
     TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
+      using namespace math;
       row_state[0] += mean_square;
       return {learning_rate / (square_root(row_state[0]) + epsilon)};
     }
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
+      using namespace math;
       return multiply_add(-row.rate, gradient, weight);
     }
   };
@@ -135,6 +139,7 @@ struct Adam {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using namespace math;
       state[0] = multiply_add(beta1, state[0], one_minus_beta1 * gradient);
       state[1] = multiply_add(beta2, state[1], one_minus_beta2 * (gradient * gradient));
       return weight - rate * state[0] / (square_root(state[1]) + epsilon);

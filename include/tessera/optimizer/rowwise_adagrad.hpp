@@ -35,15 +35,18 @@ struct RowWiseAdagradL2 {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V measured(V weight, V gradient, V*) const {
+      using namespace math;
       return multiply_add(weight_decay, weight, gradient);
     }
     TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
+      using namespace math;
       row_state[0] += mean_square;
       return {learning_rate / (square_root(row_state[0]) + epsilon)};
     }
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row& row) const {
+      using namespace math;
       return multiply_add(-row.rate, measured(weight, gradient, state), weight);
     }
   };
@@ -73,12 +76,14 @@ struct RowWiseAdagradDecoupled {
       float rate;
     };
     TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
+      using namespace math;
       row_state[0] += mean_square;
       return {learning_rate / (square_root(row_state[0]) + epsilon)};
     }
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
+      using namespace math;
       return multiply_add(-row.rate, gradient, decay * weight);
     }
   };
@@ -89,10 +94,10 @@ struct RowWiseAdagradDecoupled {
   }
 };
 
+namespace detail {
+
 /// What a row's count does to its rate: see CountedRowWiseAdagrad.
 enum class CountedRate : std::uint8_t { faster, slower, by_count };
-
-namespace detail {
 
 /// A step of the two optimizers below: what a row's count makes of its rate and its weights.
 struct CountedStep {
@@ -102,6 +107,7 @@ struct CountedStep {
     float rate, kept;
   };
   TESSERA_HOST_DEVICE float rate(float adagrad, float count) const {
+    using math::square_root, math::maximum, math::minimum;
     if (!(count > threshold)) return adagrad;
     if (mode == CountedRate::by_count)
       return learning_rate / (square_root(power * count) + epsilon);
@@ -110,7 +116,7 @@ struct CountedStep {
     return adagrad * minimum(maximum(powf((count + 1) / most, power), 0.1f), 1.0f);
   }
   TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
-    using tessera::multiply_add;
+    using math::square_root, math::multiply_add, math::maximum;
     const float since = state[2] == 0 ? 1.0f : maximum(step - state[2], 1.0f);
     state[0] += mean_square;
     state[1] = multiply_add(exp2f(-since * forgetting), state[1], 1.0f);
@@ -121,7 +127,7 @@ struct CountedStep {
   TESSERA_SIDE_OF_ARGUMENTS
   template <class V>
   TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
-    using tessera::multiply_add;
+    using math::multiply_add;
     return multiply_add(-row.rate, gradient, row.kept * weight);
   }
 };
@@ -140,7 +146,7 @@ struct CountedStep {
 /// thousand steps, is the constant `most`. FBGEMM's CowClip and CounterWeightDecayMode.ADAGRADW are
 /// not here.
 struct CountedRowWiseAdagrad {
-  using Rate = CountedRate;
+  using Rate = detail::CountedRate;
   float epsilon = 1e-8f;
   Rate rate = Rate::by_count;
   float half_life = -1, power = 1, most = 1, threshold = 0;
@@ -178,9 +184,11 @@ struct CountedRowWiseAdagradL2 : CountedRowWiseAdagrad {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V measured(V weight, V gradient, V*) const {
+      using namespace math;
       return multiply_add(weight_decay, weight, gradient);
     }
     TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
+      using namespace math;
       const Row row = detail::CountedStep::row(state, mean_square);
       const float adagrad = learning_rate / (square_root(state[0]) + epsilon);
       return {row.rate, 1 - adagrad * decay / state[1]};

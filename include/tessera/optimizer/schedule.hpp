@@ -46,13 +46,13 @@ class Schedule {
     return Schedule({.kind = Kind::constant, .rate = checked(rate)});
   }
 
-  /// rate min(1, t / steps).
+  /// Returns rate min(1, t / steps).
   static Schedule warmup(double rate, std::int64_t steps) {
     require(steps >= 0, "Schedule: a warm-up of {} steps", steps);
     return Schedule({.kind = Kind::warmup, .rate = checked(rate), .length = steps});
   }
 
-  /// Warm-up, rate, then max(rate ((end - t) / decay_steps)^power, end_rate) with end =
+  /// Returns warm-up, rate, then max(rate ((end - t) / decay_steps)^power, end_rate) with end =
   /// decay_start_step + decay_steps, then end_rate.
   static Schedule polynomial(const Polynomial& p) {
     require(p.warmup_steps >= 0 && p.decay_start_step >= p.warmup_steps && p.decay_steps >= 1,
@@ -70,7 +70,7 @@ class Schedule {
                      .decay_start = p.decay_start_step});
   }
 
-  /// end_rate + (rate - end_rate) (1 + cos(pi min(1, s / decay_steps))) / 2.
+  /// Returns end_rate + (rate - end_rate) (1 + cos(pi min(1, s / decay_steps))) / 2.
   static Schedule cosine(double rate, std::int64_t decay_steps, double end_rate = 0) {
     require(decay_steps >= 1, "Schedule: a cosine over {} steps", decay_steps);
     return Schedule({.kind = Kind::cosine,
@@ -79,21 +79,21 @@ class Schedule {
                      .length = decay_steps});
   }
 
-  /// rate min(t / warmup_steps, sqrt(warmup_steps / t)).
+  /// Returns rate min(t / warmup_steps, sqrt(warmup_steps / t)).
   static Schedule inverse_sqrt(double rate, std::int64_t warmup_steps) {
     require(warmup_steps >= 1, "Schedule: an inverse square root with a warm-up of {} steps",
             warmup_steps);
     return Schedule({.kind = Kind::inverse_sqrt, .rate = checked(rate), .length = warmup_steps});
   }
 
-  /// rate factor^floor(s / every).
+  /// Returns rate factor^floor(s / every).
   static Schedule step_decay(double rate, std::int64_t every, double factor) {
     require(every >= 1, "Schedule: a decay every {} steps", every);
     return Schedule(
         {.kind = Kind::every, .rate = checked(rate), .length = every, .shape = checked(factor)});
   }
 
-  /// rate factor^k, k being how many of the milestones are <= s. Milestones ascend.
+  /// Returns rate factor^k, k being how many of the milestones are <= s. Milestones ascend.
   static Schedule step_decay(double rate, std::vector<std::int64_t> milestones, double factor) {
     require(std::is_sorted(milestones.begin(), milestones.end()),
             "Schedule: milestones must ascend");
@@ -102,7 +102,7 @@ class Schedule {
     return schedule;
   }
 
-  /// Stages one after another, then `last` for ever. A stage may be a chain itself.
+  /// Returns stages one after another, then `last` for ever. A stage may be a chain itself.
   static Schedule chain(const std::vector<Stage>& stages, const Schedule& last);
 
   /// Returns the schedule that a text names, as on command lines: stages with commas between, each
@@ -124,7 +124,7 @@ class Schedule {
     }
     return 0;  // not reached: the last piece is endless
   }
-  /// The same, as optimizers take it.
+  /// Returns the same, as optimizers take it.
   float at(std::int64_t step) const { return static_cast<float>(rate(step)); }
 
  private:

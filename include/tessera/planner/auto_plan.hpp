@@ -26,20 +26,20 @@ template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
 struct Pin {
   static_assert(How != Cut::own, "Pin: a policy of your own stands in PinTo<table, policy>");
   static constexpr auto table = Table;
-  static constexpr void apply(PlanConstraints& c) {
+  static constexpr void apply(detail::PlanConstraints& c) {
     c.pins.push_back({table.view(), How, Parts, Rank});
   }
 };
 /// No table without a pin is cut in these ways.
 template <Cut... Cuts>
 struct Forbid {
-  static constexpr void apply(PlanConstraints& c) { (c.forbidden.push_back(Cuts), ...); }
+  static constexpr void apply(detail::PlanConstraints& c) { (c.forbidden.push_back(Cuts), ...); }
 };
 /// Cuts a table by a policy of the user's, without tables: `PinTo<"query",
 /// HotRowsReplicated<1000>>`. Explanations use `Name`.
 template <FixedString Table, class Policy, FixedString Name = "own policy">
 struct PinTo {
-  static constexpr void apply(PlanConstraints& c) {
+  static constexpr void apply(detail::PlanConstraints& c) {
     c.pins.push_back(
         {.table = Table.view(), .cut = Cut::own, .policy = planned_policy<Policy>(Name.view())});
   }
@@ -47,25 +47,26 @@ struct PinTo {
 /// Lets the planner cut any table by a policy of the user's, where that is faster.
 template <class Policy, FixedString Name = "own policy">
 struct Consider {
-  static constexpr void apply(PlanConstraints& c) {
+  static constexpr void apply(detail::PlanConstraints& c) {
     c.policies.push_back(planned_policy<Policy>(Name.view()));
   }
 };
 /// Bytes of every rank that tables may not use: activations, dense layers, other programs.
 template <std::int64_t Bytes>
 struct Reserve {
-  static constexpr void apply(PlanConstraints& c) { c.reserve = Bytes; }
+  static constexpr void apply(detail::PlanConstraints& c) { c.reserve = Bytes; }
 };
 /// No rank holds more than so many hundredths of an even share of tables and state, where a plan
 /// can do so: 105 allows 5 % more.
 template <int Percent>
 struct BalanceMemory {
-  static constexpr void apply(PlanConstraints& c) { c.memory_share = Percent / 100.0; }
+  static constexpr void apply(detail::PlanConstraints& c) { c.memory_share = Percent / 100.0; }
 };
+
+namespace detail {
 
 template <class T>
 concept PlanConstraint = requires(PlanConstraints& c) { T::apply(c); };
-namespace detail {
 
 /// Train<O, Tables...>, Frozen<Tables...>: what their tables cost.
 template <class T>
@@ -86,7 +87,7 @@ concept TrainedPlanTables = requires(std::string_view table) {
 ///     using P = AutoPlan<TableList<Query, User, Country>, dgx_a100(8), Workload{.batch = 65'536}>;
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
-  static_assert(((PlanConstraint<Arguments> || detail::FeatureList<Arguments> ||
+  static_assert(((detail::PlanConstraint<Arguments> || detail::FeatureList<Arguments> ||
                   detail::TrainedPlanTables<Arguments>) &&
                  ...),
                 "AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, "
@@ -96,13 +97,13 @@ class AutoPlan {
                 "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 
-  /// What a table of a training group costs; `others`: of the group that takes all others.
+  /// Sets what a table of a training group costs; `others`: of the group that takes all others.
   template <class Group>
   static constexpr void set_cost([[maybe_unused]] TableSpec& table, [[maybe_unused]] bool others) {
     if constexpr (detail::TrainedPlanTables<Group>) {
       if (others ? !Group::all_others : Group::names(table.name) == 0) return;
       using O = typename Group::optimizer;
-      table.bytes_per_element = W.element_bytes + state_bytes<O>;
+      table.bytes_per_element = W.element_bytes + detail::state_bytes<O>;
       if constexpr (requires { typename Group::element; })
         table.bytes_per_element +=
             static_cast<int>(sizeof(typename Group::element)) - W.element_bytes;
@@ -129,8 +130,10 @@ class AutoPlan {
     return false;
   }();
 
-  /// Like Plan::layout: at compile time and at run time; the result's `fault` says what is wrong.
-  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
+  /// Works the plan out like Plan::layout: at compile time and at run time; the result's `fault`
+  /// says what is wrong.
+  static constexpr Layout layout(const Topology& topology,
+                                 std::span<const detail::TableRows> rows = {}) {
     if constexpr (!is_dynamic)
       if (rows.empty() && topology.ranks == C.ranks &&
           (topology.ranks_per_node == 0 || topology.ranks_per_node == C.ranks_per_node))
@@ -148,11 +151,11 @@ class AutoPlan {
   /// Steps that both compilers' default limits allow for some 30 tables, in less than two seconds.
   static constexpr std::int64_t effort = 1500;
 
-  static constexpr PlanConstraints constraints() {
-    PlanConstraints c;
+  static constexpr detail::PlanConstraints constraints() {
+    detail::PlanConstraints c;
     c.effort = effort;
     [[maybe_unused]] const auto apply = [&]<class A>(std::type_identity<A>) {
-      if constexpr (PlanConstraint<A>) A::apply(c);
+      if constexpr (detail::PlanConstraint<A>) A::apply(c);
     };
     (apply(std::type_identity<Arguments>{}), ...);
     return c;
@@ -184,7 +187,8 @@ class AutoPlan {
       if (std::ranges::find(tables, name, &TableSpec::name) == tables.end())
         fault = PlanFault::of(kind, name);
     };
-    for (const TablePin& pin : constraints().pins) check(PlanFault::Kind::unknown_pin, pin.table);
+    for (const detail::TablePin& pin : constraints().pins)
+      check(PlanFault::Kind::unknown_pin, pin.table);
     [[maybe_unused]] const auto check_group = [&]<class A>(std::type_identity<A>) {
       if constexpr (detail::TrainedPlanTables<A>)
         for (const std::string_view name : A::table_names)
@@ -200,10 +204,10 @@ class AutoPlan {
     for (const TableSpec& table : tables) {
       most = std::max(most, std::min<int>(C.ranks, table.width));
       if (table.rows == dynamic_rows) continue;
-      const PlanConstraints all = constraints();
-      for (const PlannedPolicy& policy : all.policies)
+      const detail::PlanConstraints all = constraints();
+      for (const detail::PlannedPolicy& policy : all.policies)
         most = std::max(most, policy.count(table, C.topology()));
-      for (const TablePin& pin : all.pins)
+      for (const detail::TablePin& pin : all.pins)
         if (pin.policy.given() && pin.table == table.name)
           most = std::max(most, pin.policy.count(table, C.topology()));
     }
@@ -237,7 +241,7 @@ class AutoPlan {
   }
   template <std::size_t Round, bool Lean>
   static constexpr detail::RoundShare round_share =
-      with_round<Lean>(Round, [](const Planner& planner) { return planner.share(); });
+      with_round<Lean>(Round, [](const detail::Planner& planner) { return planner.share(); });
   template <bool Lean>
   static constexpr detail::RoundShare all_rounds = []<std::size_t... I>(std::index_sequence<I...>) {
     detail::RoundShare all;
@@ -257,9 +261,10 @@ class AutoPlan {
       detail::PlacedBefore before;
       if constexpr (Round > 0) before = Before::stored.placed();
       before.level = all_rounds<Lean>.load;
-      const PlanChoice choice = with_round<Lean>(Round, [&](Planner& planner) {
+      const detail::PlanChoice choice = with_round<Lean>(Round, [&](detail::Planner& planner) {
         detail::PlacedBefore after;
-        PlanChoice found = planner.search_beside(before, all_rounds<Lean>, bytes_later, after);
+        detail::PlanChoice found =
+            planner.search_beside(before, all_rounds<Lean>, bytes_later, after);
         kept.keep(after);
         return found;
       });
@@ -290,9 +295,9 @@ class AutoPlan {
       Stored stored;
       if constexpr (!is_dynamic) {
         const Layout layout = uncut();
-        const CostModel model(layout.tables, layout.features, layout.feature_table, C, W);
-        const PlanConstraints limits = constraints();
-        const PlanChoice choice = Planner(layout, model, limits).search();
+        const detail::CostModel model(layout.tables, layout.features, layout.feature_table, C, W);
+        const detail::PlanConstraints limits = constraints();
+        const detail::PlanChoice choice = detail::Planner(layout, model, limits).search();
         stored.fits = choice.fits;
         for (std::size_t t = 0; t < choice.tables.size(); ++t) stored.keep(t, choice.tables[t]);
       }
@@ -301,7 +306,7 @@ class AutoPlan {
   }();
 
   static constexpr PlanFault check_fit() {
-    return chosen.fits ? PlanFault{} : explain_no_fit(uncut(), C, W, constraints());
+    return chosen.fits ? PlanFault{} : detail::explain_no_fit(uncut(), C, W, constraints());
   }
   static_assert(SoundPlan<check_fit()>::value);
 
@@ -317,7 +322,7 @@ class AutoPlan {
       for (const TableSpec& table : tables) add_width(found, table.width);
     } else {
       for (std::size_t i = 0; i < table_count; ++i) {
-        const TableCut cut{
+        const detail::TableCut cut{
             .cut = chosen.cuts[i], .parts = chosen.parts[i], .policy = chosen.policies[i]};
         const int shards = detail::shard_count(cut, tables[i], C.topology());
         for (int k = 0; k < shards; ++k)
@@ -340,11 +345,11 @@ class AutoPlan {
   /// See Plan::feature_shape.
   static constexpr detail::FeatureShape feature_shape = detail::shape_of_features(uncut());
   /// See Plan::keeps_rows.
-  static constexpr bool keeps_rows = tessera::keeps_rows(uncut());
+  static constexpr bool keeps_rows = tessera::detail::keeps_rows(uncut());
 
   /// Whether a rectangle may have a copy on every rank, on any number of ranks.
   static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {
-    for (const TablePin& pin : constraints().pins)
+    for (const detail::TablePin& pin : constraints().pins)
       if (pin.cut == Cut::replicated || pin.cut == Cut::own) return true;
     return !constraints().policies.empty();
   }();

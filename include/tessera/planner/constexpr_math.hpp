@@ -10,7 +10,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 // <cmath> may not be used in constant expressions. These may, to about 1e-14; written with few
 // statements, which compilers count.
 
-/// e^x; 0 below -700, e^700 above 700.
+/// Returns e^x; 0 below -700, e^700 above 700.
 constexpr double constexpr_exp(double x) {
   const double bounded = x < -700 ? -700 : x > 700 ? 700 : x;
   const auto k =
@@ -48,7 +48,7 @@ constexpr double constexpr_exp(double x) {
                    std::bit_cast<double>(static_cast<std::uint64_t>(k + 1023) << 52);
 }
 
-/// ln x of a positive normal number.
+/// Returns ln x of a positive normal number.
 constexpr double constexpr_log(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   // [1, 2)
@@ -69,7 +69,7 @@ constexpr double constexpr_log(double x) {
                                                  z * (1.0 / 17 + z * (1.0 / 19 + z / 21))))))))));
 }
 
-/// x^y for x >= 0.
+/// Returns x^y for x >= 0.
 constexpr double constexpr_pow(double x, double y) {
   return y == 0 ? 1 : x <= 0 ? 0 : constexpr_exp(y * constexpr_log(x));
 }

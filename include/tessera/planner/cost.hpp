@@ -29,7 +29,7 @@ struct Workload {
   /// per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
   double wire_bytes = 4;
   /// `memory_cost_of<Optimizer>`; read and written by updates
-  MemoryCost memory{.per_element = 4, .per_row = 4};
+  detail::MemoryCost memory{.per_element = 4, .per_row = 4};
   /// of the dense layers, per sample, forward and backward
   double dense_flops = 0;
   /// that they read and write besides, per sample
@@ -41,9 +41,11 @@ struct Workload {
 
 /// What an element and a row cost under an optimizer, with tables of T.
 template <class Optimizer, class T = float>
-inline constexpr MemoryCost memory_cost_of{
-    .per_element = static_cast<std::int64_t>(sizeof(T)) + state_bytes<Optimizer>,
+inline constexpr detail::MemoryCost memory_cost_of{
+    .per_element = static_cast<std::int64_t>(sizeof(T)) + detail::state_bytes<Optimizer>,
     .per_row = 4 * Optimizer::row_states};
+
+namespace detail {
 
 /// Seconds of each stage, dense layers and the sum of their gradients included.
 struct StageTimes {
@@ -116,7 +118,7 @@ class CostModel {
       table.given += ids;
       if (keeps_rows(features[f].pooling)) {  // each distinct id of a rank asks for its row
         const double asked =
-            ranks_ * detail::distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
+            ranks_ * distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
         table.add({.hotness = 1, .bags = asked});
       } else {
         table.add({.hotness = hotness, .bags = batch_});
@@ -124,40 +126,38 @@ class CostModel {
       }
     }
     for (Table& t : tables_) {
-      t.distinct = detail::distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank = ranks_ == 1
-                               ? t.distinct
-                               : detail::distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
+      t.distinct_of_rank =
+          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
-  /// Of a model of which only some tables are here.
+  /// Sends lengths if `ragged`: of a model of which only some tables are here.
   constexpr void send_lengths(bool ragged) { ragged_ |= ragged; }
   constexpr const Cluster& cluster() const { return cluster_; }
   constexpr const Workload& workload() const { return workload_; }
-  /// Seconds of one collective, its data aside.
+  /// Returns the seconds of one collective, its data aside.
   constexpr double collective_seconds() const { return collective_; }
-  /// Seconds in which a rank checks the ids of its samples.
+  /// Returns the seconds in which a rank checks the ids of its samples.
   constexpr double check_seconds() const {
     double ids = 0;
     for (const Table& t : tables_) ids += t.given;
     return ids / ranks_ * cluster_.check_seconds;
   }
-  /// Seconds until a rank has sent so many bytes to each other rank.
+  /// Returns the seconds until a rank has sent so many bytes to each other rank.
   constexpr double seconds_to_each(double bytes) const { return bytes * peer_byte_; }
-  /// Bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
+  /// Returns the bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
-  /// Of an element and a row, the table's optimizer included.
+  /// Returns the bytes of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
-  /// Rows in the cache of a rectangle, if it is not said how many: a sixteenth of all, and four
-  /// batches' at least.
+  /// Returns the rows of a cache of no given size: a sixteenth of all, four batches' at least.
   constexpr std::int64_t cache_rows(int table, const Rectangle& r) const {
     const double least = 4 * distinct_in(tables_[table], r) + 1;
     return std::min(r.rows(), std::max(static_cast<std::int64_t>(least), (r.rows() + 15) / 16));
   }
 
-  /// `cached`: as Shard::cache_rows; 0: of a file `cache_rows`, else no cache.
+  /// Returns the cost. `cached`: as Shard::cache_rows; 0: of a file `cache_rows`, else no cache.
   constexpr ShardCost cost(int table, const Rectangle& r, bool replicated, Tier tier = Tier::device,
                            std::int64_t cached = 0) const {
     const Table& t = tables_[table];
@@ -168,7 +168,7 @@ class CostModel {
     if (!whole) {
       bags = 0;
       for (const Feature& f : t.features)
-        bags += f.bags * (f.hotness == 1 ? share : 1 - detail::constexpr_pow(1 - share, f.hotness));
+        bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
     }
     const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
     const Tier read = behind ? Tier::device : tier;
@@ -182,7 +182,7 @@ class CostModel {
     return c;
   }
 
-  /// What a cache of `cached` rows is worth to a rectangle OnHost.
+  /// Returns what a cache of `cached` rows is worth to a rectangle OnHost.
   constexpr CacheGain cache_gain(int table, const Rectangle& r, bool replicated,
                                  std::int64_t cached) const {
     const Table& t = tables_[table];
@@ -224,32 +224,31 @@ class CostModel {
   static constexpr bool is_whole(const Table& t, const Rectangle& r) {
     return r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
   }
-  /// Of the ids and the distinct rows of a batch, those in a rectangle.
+  /// Returns, of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r) ? 1
-                          : detail::share_of_ids(t.rows, static_cast<double>(r.row_begin),
-                                                 static_cast<double>(r.row_end),
-                                                 workload_.sorted_ids ? t.skew : 0);
+    return is_whole(t, r)
+               ? 1
+               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
+                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r) ? t.distinct
-           : workload_.sorted_ids
-               ? detail::distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
-                                       static_cast<double>(r.row_end), t.skew)
-               : t.distinct * share_in(t, r);
+    return is_whole(t, r)         ? t.distinct
+           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
+                                                  static_cast<double>(r.row_end), t.skew)
+                                  : t.distinct * share_in(t, r);
   }
 
-  /// Rows of a batch that a cache lacks.
+  /// Returns the rows of a batch that a cache lacks.
   constexpr double missed_in(const Table& t, const Rectangle& r, std::int64_t cached) const {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
     return workload_.sorted_ids
-               ? detail::missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
-                                     static_cast<double>(r.row_end), t.skew)
+               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
+                             static_cast<double>(r.row_end), t.skew)
                : here / t.rows *
-                     detail::missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
   }
-  /// Each is read, and as many go back; of files, into blocks that are read first.
+  /// Returns the seconds: each row is read, and as many go back, into blocks of files read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
     if (tier == Tier::host)
       return cluster_.missing_seconds + apply_seconds(t.memory, 1, width, tier);
@@ -280,7 +279,7 @@ class CostModel {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
   }
 
-  /// `blocks`: into how many the table's rows are cut.
+  /// Returns the cost of a shard. `blocks`: into how many the table's rows are cut.
   constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
                             double blocks, Tier tier) const {
     const bool whole = blocks <= 1;
@@ -298,7 +297,7 @@ class CostModel {
     c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
     if (!whole)
       c.ask += remote * ids * cluster_.cut_seconds *
-               (1 + detail::constexpr_log(blocks) / detail::constexpr_log(2)) / ranks_;
+               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
     c.lookup =
         gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
@@ -321,7 +320,8 @@ class CostModel {
     return c;
   }
 
-  /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
+  /// Returns the cost of a replica: every rank looks its own samples up; merged gradients of
+  /// touched rows go to all ranks.
   constexpr ShardCost replica(const Table& t, int width, double share, Tier tier) const {
     const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
                  features = static_cast<double>(t.features.size());
@@ -361,7 +361,7 @@ struct Prediction {
   std::vector<double> vector_traffic{};
   double step_seconds = 0;
 
-  /// The fullest rank's memory, and the slowest rank's time, over the mean.
+  /// Returns the fullest rank's memory, and the slowest rank's time, over the mean.
   constexpr double memory_imbalance() const {
     double most = 0, sum = 0;
     for (const std::int64_t b : bytes) {
@@ -381,7 +381,7 @@ struct Prediction {
   constexpr std::int64_t most_bytes() const { return most_of(bytes); }
   constexpr std::int64_t most_host_bytes() const { return most_of(host_bytes); }
   constexpr std::int64_t most_file_bytes() const { return most_of(file_bytes); }
-  /// By rank, in a tier's memory.
+  /// Returns the bytes by rank, in a tier's memory.
   constexpr std::vector<std::int64_t>& bytes_in(Tier tier) {
     return tier == Tier::device ? bytes : tier == Tier::host ? host_bytes : file_bytes;
   }
@@ -394,9 +394,7 @@ struct Prediction {
   }
 };
 
-namespace detail {
-
-/// A stage ends when its slowest rank ends.
+/// Returns the time of all stages: one ends when its slowest rank ends.
 template <class Member>
 constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
                          Member member) {
@@ -418,7 +416,7 @@ constexpr double dense_seconds(const Cluster& cluster, const Workload& workload)
          (workload.dense_flops / cluster.flops + workload.dense_bytes / cluster.stream_bandwidth);
 }
 
-/// A ring in each node, and one over the nodes for each of their ranks.
+/// Returns the seconds of a ring in each node, and one over the nodes for each of their ranks.
 constexpr double all_reduce_seconds(const CostModel& model) {
   const Cluster& c = model.cluster();
   const Topology topology = c.topology();
@@ -429,7 +427,7 @@ constexpr double all_reduce_seconds(const CostModel& model) {
          2 * bytes / size * (nodes - 1) / nodes / c.network_bandwidth;
 }
 
-/// Stages and step from what is predicted for the ranks.
+/// Works out stages and step from what is predicted for the ranks.
 constexpr void finish(Prediction& p, const CostModel& model) {
   for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange,
                             &StageTimes::assemble, &StageTimes::exchange_gradients,
@@ -442,29 +440,30 @@ constexpr void finish(Prediction& p, const CostModel& model) {
 
 /// Predicts a step under any layout. The layout must have the model's tables,
 /// features and ranks. `traffic`: fill the traffic matrices too.
-constexpr Prediction predict(const Layout& layout, const CostModel& model, bool traffic = false) {
+constexpr detail::Prediction predict(const Layout& layout, const detail::CostModel& model,
+                                     bool traffic = false) {
   const Cluster& cluster = model.cluster();
   const Workload& workload = model.workload();
   const std::size_t ranks = static_cast<std::size_t>(layout.ranks());
-  Prediction p;
+  detail::Prediction p;
   p.ranks.assign(ranks, {});
-  for (const Tier tier : all_tiers) p.bytes_in(tier).assign(ranks, 0);
+  for (const Tier tier : detail::all_tiers) p.bytes_in(tier).assign(ranks, 0);
   if (traffic) {
     p.id_traffic.assign(ranks * ranks, 0.0);
     p.vector_traffic.assign(ranks * ranks, 0.0);
   }
-  StageTimes all{};
-  Prediction all_bytes{.bytes = {0}, .host_bytes = {0}, .file_bytes = {0}};
+  detail::StageTimes all{};
+  detail::Prediction all_bytes{.bytes = {0}, .host_bytes = {0}, .file_bytes = {0}};
   bool replicas = false;
   std::vector<int> widths;
   for (std::size_t i = 0; i < layout.shards.size(); ++i) {
     const Shard& shard = layout.shards[i];
     const bool replicated = shard.rank == every_rank;
-    const ShardCost c =
+    const detail::ShardCost c =
         model.cost(shard.table, shard.rectangle, replicated, shard.tier, shard.cache_rows);
-    for (const Tier tier : all_tiers)
+    for (const Tier tier : detail::all_tiers)
       (replicated ? all_bytes.bytes_in(tier)[0] : p.bytes_in(tier)[shard.rank]) +=
-          bytes_in(shard, model.memory(shard.table), tier);
+          detail::bytes_in(shard, model.memory(shard.table), tier);
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {
@@ -479,7 +478,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
       ids_are_there |= layout.shards[k].rank == shard.rank &&
                        layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
                        layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
-    StageTimes& own = p.ranks[shard.rank];
+    detail::StageTimes& own = p.ranks[shard.rank];
     if (!ids_are_there) {
       own.route += c.route - c.spared_ask;
       all.route += c.ask;
@@ -505,7 +504,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
   const double dense = detail::dense_seconds(cluster, workload),
                all_reduce = detail::all_reduce_seconds(model);
   for (std::size_t r = 0; r < ranks; ++r) {
-    StageTimes& own = p.ranks[r];
+    detail::StageTimes& own = p.ranks[r];
     own.route += all.route + 2 * collective;
     own.lookup += all.lookup + launches;
     own.exchange += collective;
@@ -514,17 +513,18 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.update += all.update + launches + (replicas ? 3 * collective : 0);
     own.dense = dense;
     own.all_reduce = all_reduce;
-    for (const Tier tier : all_tiers) p.bytes_in(tier)[r] += all_bytes.bytes_in(tier)[0];
+    for (const Tier tier : detail::all_tiers) p.bytes_in(tier)[r] += all_bytes.bytes_in(tier)[0];
   }
   detail::finish(p, model);
   return p;
 }
 
-constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const Workload& workload,
-                             bool traffic = false) {
-  return predict(layout,
-                 CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
-                 traffic);
+constexpr detail::Prediction predict(const Layout& layout, const Cluster& cluster,
+                                     const Workload& workload, bool traffic = false) {
+  return predict(
+      layout,
+      detail::CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
+      traffic);
 }
 
 }}  // namespace tessera::v0

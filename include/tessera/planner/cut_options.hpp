@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Cuts one table in a given way; the planner chooses what is left open.
 struct TablePin {
@@ -36,7 +36,7 @@ struct PlanConstraints {
   double memory_share = 0;
   std::int64_t effort = 240'000'000;  ///< places tried before the search ends
 
-  /// The last pin of a table; null where there is none.
+  /// Returns the last pin of a table; null where there is none.
   constexpr const TablePin* pin_of(std::string_view table) const {
     const TablePin* found = nullptr;
     for (const TablePin& pin : pins)
@@ -48,14 +48,12 @@ struct PlanConstraints {
   }
 };
 
-namespace detail {
-
 /// Seconds of a rank in each of the stages that wait for the slowest.
 struct StageLoad {
   double route = 0, lookup = 0, exchange = 0, assemble = 0, update = 0;
 
   constexpr StageLoad() = default;
-  /// Of a rectangle's own rank: what it is spared is less than nothing.
+  /// Takes the load of a rectangle's own rank: what it is spared is less than nothing.
   constexpr explicit StageLoad(const ShardCost& c)
       : route(c.route + c.fetch - c.spared_ask),
         lookup(c.lookup),
@@ -79,7 +77,7 @@ struct StageLoad {
     update = std::max(update, other.update);
   }
   constexpr double total() const { return route + lookup + exchange + assemble + update; }
-  /// By how much the stages of `most` grow with `more` added to this.
+  /// Returns by how much the stages of `most` grow with `more` added to this.
   constexpr double growth(const StageLoad& more, const StageLoad& most) const {
     return std::max(0.0, route + more.route - most.route) +
            std::max(0.0, lookup + more.lookup - most.lookup) +
@@ -136,7 +134,7 @@ struct CutOption {
   }
 };
 
-/// What a table costs in rectangles that differ: those of `cut`, each by itself.
+/// Returns what a table costs in rectangles that differ: those of `cut`, each by itself.
 constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostModel& model,
                                      const TableCut& cut) {
   const TableSpec& table = layout.tables[t];
@@ -180,7 +178,8 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
   return o;
 }
 
-/// `behind`: rows of the tier host are behind a cache; those of files always are.
+/// Returns an option of a table's cut. `behind`: rows of the tier host are behind a cache; those of
+/// files always are.
 constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
                                int parts, int rank = -1, Tier tier = Tier::device,
                                bool behind = false) {
@@ -274,8 +273,8 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   if (first == options.size()) add(Cut::table_wise, 1);
 }
 
-/// A strategy's plan under constraints: pinned tables are cut as in `planned`. No tables: it cuts
-/// some other table in a way that is forbidden.
+/// Returns a strategy's plan under constraints: pinned tables are cut as in `planned`. No tables:
+/// it cuts some other table in a way that is forbidden.
 constexpr PlanChoice plain_choice(Strategy strategy, const Layout& layout,
                                   const PlanConstraints& constraints, const PlanChoice& planned) {
   PlanChoice choice = strategy_choice(strategy, layout);
@@ -288,6 +287,4 @@ constexpr PlanChoice plain_choice(Strategy strategy, const Layout& layout,
   return choice;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

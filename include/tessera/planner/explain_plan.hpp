@@ -28,11 +28,14 @@ namespace detail {
 using StageMember = double StageTimes::*;
 }
 
+namespace detail {
+
 /// The parts of a step, in its order.
 struct StepPart {
-  detail::StageMember seconds;
+  StageMember seconds;
   std::string_view name;
 };
+
 inline constexpr std::array<StepPart, 8> step_parts{
     {{&StageTimes::route, "route"},
      {&StageTimes::lookup, "lookup"},
@@ -43,8 +46,6 @@ inline constexpr std::array<StepPart, 8> step_parts{
      {&StageTimes::dense, "dense layers"},
      {&StageTimes::all_reduce, "sum of dense gradients"}}};
 
-namespace detail {
-
 /// The stages of the embeddings.
 inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
                                                              &StageTimes::lookup,
@@ -53,24 +54,19 @@ inline constexpr std::array<StageMember, 6> embedding_stages{&StageTimes::route,
                                                              &StageTimes::exchange_gradients,
                                                              &StageTimes::update};
 
-}  // namespace detail
-
-/// "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
+/// Returns "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
 inline std::string describe_step(const Prediction& p, const Workload& workload) {
   std::string text;
   for (const StepPart& part : step_parts)
     if (const double seconds = p.stages.*part.seconds; seconds >= 1e-9)
-      text += fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name,
-                          detail::milliseconds_text(seconds));
+      text +=
+          fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
   if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
-    text +=
-        fmt::format(" - {} of route beside the dense layers", detail::milliseconds_text(hidden));
-  return fmt::format("{} ms = {}", detail::milliseconds_text(p.step_seconds), text);
+    text += fmt::format(" - {} of route beside the dense layers", milliseconds_text(hidden));
+  return fmt::format("{} ms = {}", milliseconds_text(p.step_seconds), text);
 }
 
-namespace detail {
-
-/// How a table is cut, seen from its rectangles. `places` stays empty.
+/// Returns how a table is cut, seen from its rectangles. `places` stays empty.
 inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   bool one_row_range = true, one_column_range = true, everywhere = false;
   std::vector<int> columns;
@@ -95,7 +91,8 @@ inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   return cut;
 }
 
-/// Whether a policy cuts the table into these rectangles, those of any rank wherever they are.
+/// Returns whether a policy cuts the table into these rectangles, those of any rank wherever they
+/// are.
 inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const Topology& topology,
                       const std::vector<Shard>& shards) {
   std::size_t found = 0;
@@ -116,8 +113,9 @@ inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const
 
 }  // namespace detail
 
-/// "row-wise", "column-wise 4 on the host, behind a cache"; a policy of the user's by its name.
-inline std::string describe(const TableCut& cut) {
+/// Returns "row-wise", "column-wise 4 on the host, behind a cache"; a policy of the user's by its
+/// name.
+inline std::string describe(const detail::TableCut& cut) {
   if (cut.cut == Cut::own) return std::string(cut.policy.name);
   const std::string_view where = cut.tier == Tier::file   ? " in a file"
                                  : cut.tier != Tier::host ? ""
@@ -126,6 +124,8 @@ inline std::string describe(const TableCut& cut) {
   return cut.parts > 1 ? fmt::format("{} {}{}", to_string(cut.cut), cut.parts, where)
                        : fmt::format("{}{}", to_string(cut.cut), where);
 }
+
+namespace detail {
 
 /// Why one table is cut so: what the step would be with its other cuts, if nothing else
 /// changes.
@@ -152,12 +152,10 @@ struct CutReason {
   std::string cache{};   ///< describe_cache
 };
 
-namespace detail {
-
-/// Of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a batch's
-/// rows: 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of 35 %
-/// on". Of its first rectangle that is there; empty where there is none, or all fit the cache. The
-/// cache is the rectangle's, else as CostModel::cache_rows has it.
+/// Returns, of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a
+/// batch's rows: 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of
+/// 35 % on". Of its first rectangle that is there; empty where there is none, or all fit the cache.
+/// The cache is the rectangle's, else as CostModel::cache_rows has it.
 inline std::string describe_cache(const std::vector<Shard>& shards, const CostModel& model) {
   const auto at = std::find_if(shards.begin(), shards.end(),
                                [](const Shard& s) { return s.tier == Tier::host; });
@@ -240,7 +238,8 @@ class OtherCuts {
   }
 
  private:
-  /// The user's policies are known by their rectangles, where those are no plain cut's.
+  /// Returns how a table is cut. The user's policies are known by their rectangles, where those are
+  /// no plain cut's.
   TableCut cut_of(const std::vector<Shard>& own, const TableSpec& spec) const {
     if (own.size() > 1)
       for (const PlannedPolicy& policy : policies_)
@@ -258,7 +257,7 @@ class OtherCuts {
     at->second += times;
   }
 
-  /// What a step costs once, whatever the rectangles: calls per width, and the collectives of
+  /// Adds what a step costs once, whatever the rectangles: calls per width, and the collectives of
   /// replicas' updates.
   static void add_calls(Prediction& p, const CostModel& model, std::size_t widths, bool replicas,
                         double times) {
@@ -273,7 +272,7 @@ class OtherCuts {
         std::count_if(widths_.begin(), widths_.end(), [](const auto& w) { return w.second > 0; }));
   }
 
-  /// What some rectangles of one table add to `to`, calls aside.
+  /// Adds some rectangles of one table to `to`, calls aside.
   void add(Prediction& to, const std::vector<Shard>& shards, double times) {
     layout_.shards = shards;
     Prediction p = predict(layout_, model_);
@@ -295,7 +294,8 @@ class OtherCuts {
     }
   }
 
-  /// The plan without a table's rectangles, and without calls. Takes them out of the counts, too.
+  /// Returns the plan without a table's rectangles, and without calls. Takes them out of the
+  /// counts, too.
   Prediction without(const std::vector<Shard>& own) {
     Prediction rest = plan_;
     add_calls(rest, model_, width_count(), replicas_ > 0, -1);
@@ -313,7 +313,8 @@ class OtherCuts {
     return p;
   }
 
-  /// Where the parts of a cut go: those ranks, or nodes, first that have room and carry least.
+  /// Returns where the parts of a cut go: those ranks, or nodes, first that have room and carry
+  /// least.
   std::vector<int> places(const CutOption& o, const Prediction& rest) const {
     if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return {};
     const std::vector<int> by_rank = least_loaded(1, o.bytes, rest),
@@ -331,7 +332,8 @@ class OtherCuts {
     return chosen;
   }
 
-  /// Ranks, or nodes of `size` ranks: first those that have room for `bytes` and carry least.
+  /// Returns ranks, or nodes of `size` ranks: first those that have room for `bytes` and carry
+  /// least.
   std::vector<int> least_loaded(int size, std::int64_t bytes, const Prediction& rest) const {
     std::vector<std::pair<std::pair<bool, double>, int>> order;
     for (int place = 0; place < layout_.ranks() / size; ++place) {
@@ -370,19 +372,15 @@ class OtherCuts {
   std::int64_t room_ = 0;  // of a rank; 0: no limit
 };
 
-}  // namespace detail
-
-/// The reasons of some tables' cuts. `constraints` are those that the plan was made under.
+/// Returns the reasons of some tables' cuts. `constraints` are those that the plan was made under.
 inline std::vector<CutReason> explain_cuts(const Layout& layout, const CostModel& model,
                                            const PlanConstraints& constraints,
                                            const std::vector<int>& tables) {
-  detail::OtherCuts others(layout, model, constraints);
+  OtherCuts others(layout, model, constraints);
   std::vector<CutReason> reasons;
   for (const int table : tables) reasons.push_back(others.explain(table));
   return reasons;
 }
-
-namespace detail {
 
 inline std::string describe_choice(const CutReason& r) {
   if (r.pinned) return "pinned";
@@ -428,8 +426,9 @@ inline std::string describe_choice(const CutReason& r) {
 
 }  // namespace detail
 
-/// The reason in words, without the table's name and cut; of tables OnHost whether a cache pays.
-inline std::string describe(const CutReason& r) {
+/// Returns the reason in words, without the table's name and cut; of tables OnHost whether a cache
+/// pays.
+inline std::string describe(const detail::CutReason& r) {
   return detail::describe_choice(r) + (r.cache.empty() ? "" : "; ") + r.cache;
 }
 

@@ -10,9 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Moves whole tables of a layout out of the device's memory, until every rank's others fit `room`
 /// bytes there: first those with the fewest ids per byte.
@@ -47,8 +45,6 @@ constexpr void move_out(Layout& layout, const MemoryCost& cost, std::int64_t roo
   }
 }
 
-}  // namespace detail
-
 /// Moves whole tables of a layout to the hosts' memory until every rank's others fit
 /// `device_memory` bytes: first those with the fewest ids per byte. Of any layout; the ranks of
 /// rectangles stay. The result's `fault` is `does_not_fit_host` where they exceed `host_memory` (0:
@@ -56,22 +52,18 @@ constexpr void move_out(Layout& layout, const MemoryCost& cost, std::int64_t roo
 constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_t device_memory,
                               std::int64_t host_memory = 0) {
   if (!layout.fault.ok()) return layout;
-  detail::move_out(layout, cost, device_memory, Tier::host);
-  layout.fault = detail::check_memory(layout, cost, device_memory, host_memory);
+  move_out(layout, cost, device_memory, Tier::host);
+  layout.fault = check_memory(layout, cost, device_memory, host_memory);
   return layout;
 }
 
-namespace detail {
-
-/// For ranks of the host, with `memory` bytes each: where not all tables fit there, moves some to
-/// files, until the others of every rank leave half of it to the caches. The rest,
-/// `memory - bytes_in(layout, cost, rank, Tier::device)`, is for TableFiles::cache_bytes.
+/// Moves some tables to files if not all fit the `memory` bytes of each rank of the host, until the
+/// others of every rank leave half of it to the caches. The rest, `memory - bytes_in(layout, cost,
+/// rank, Tier::device)`, is for TableFiles::cache_bytes.
 constexpr Layout keep_on_file(Layout layout, const MemoryCost& cost, std::int64_t memory) {
-  if (layout.fault.ok() && !detail::check_memory(layout, cost, memory).ok())
-    detail::move_out(layout, cost, memory / 2, Tier::file);
+  if (layout.fault.ok() && !check_memory(layout, cost, memory).ok())
+    move_out(layout, cost, memory / 2, Tier::file);
   return layout;
 }
 
-}  // namespace detail
-
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -72,7 +72,7 @@ class PartPlacement {
     before_ = &before;
     clear();
   }
-  /// What is there now, for the next round.
+  /// Returns what is there now, for the next round.
   constexpr PlacedBefore placed() const {
     PlacedBefore all{.loads = loads_,
                      .seconds = seconds_,
@@ -88,11 +88,11 @@ class PartPlacement {
 
   constexpr Limits& limits() { return limits_; }
   constexpr const Limits& limits() const { return limits_; }
-  /// The option of each table; negative: it is not there.
+  /// Returns the option of each table; negative: it is not there.
   constexpr const std::vector<int>& choice() const { return choice_; }
-  /// The ranks, or nodes, of a table's parts.
+  /// Returns the ranks, or nodes, of a table's parts.
   constexpr const std::vector<int>& places(std::size_t table) const { return places_[table]; }
-  /// What the first option to pay a fee adds to the step.
+  /// Returns what the first option to pay a fee adds to the step.
   constexpr double price(const Fee& fee) const {
     return fee.width == 0 ? copies_fee_ : 2 * launch_;
   }
@@ -100,14 +100,14 @@ class PartPlacement {
   /// Counts a fee as paid, `times` 1, whatever uses it; -1 ends that.
   constexpr void pay(const Fee& fee, int times) { users(fee) += times; }
 
-  /// How much the growth of the step and memory count, beside what a rank carries already, when a
-  /// part's rank is chosen.
+  /// Sets how much the growth of the step and memory count, beside what a rank carries already,
+  /// when a part's rank is chosen.
   constexpr void weigh(double growth, double bytes) {
     growth_weight_ = growth;
     byte_weight_ = bytes;
   }
 
-  /// How much of what peaks exceed other ranks by Value::even leaves out.
+  /// Sets how much of what peaks exceed other ranks by Value::even leaves out.
   constexpr void weigh_even(double weight) { even_weight_ = weight; }
 
   /// Places a whole plan, largest parts first.
@@ -122,7 +122,7 @@ class PartPlacement {
     std::sort(order.begin(), order.end());
     for (const auto& [size, t] : order) put(t, choice[t]);
   }
-  /// A part's share of a mean rank.
+  /// Returns a part's share of a mean rank.
   constexpr double size_of(int option) const {
     const CutOption& o = options_[option];
     return o.seconds * second_unit_ + o.part().device_bytes() * byte_unit_;
@@ -215,8 +215,8 @@ class PartPlacement {
   }
   constexpr Value value() const { return value_of(peaks(), base_, base_bytes_, nullptr); }
 
-  /// The value with a table's option in the plan, which has not the table, and the option's places;
-  /// `rest`: peaks() of the plan.
+  /// Returns the value with a table's option in the plan, which has not the table, and the option's
+  /// places; `rest`: peaks() of the plan.
   constexpr Value value_with(int t, int option, const Peaks& rest, std::vector<int>& places) {
     const CutOption& o = options_[option];
     choose_places(t, o, rest.load, places);
@@ -251,8 +251,8 @@ class PartPlacement {
     return value;
   }
 
-  /// A factor of the step. Bytes beyond an even share cost what they take of a rank's memory; without
-  /// a limit, of four even shares.
+  /// Returns a factor of the step. Bytes beyond an even share cost what they take of a rank's
+  /// memory; without a limit, of four even shares.
   constexpr double memory_price(double most_bytes) const {
     const double excess = std::max(0.0, most_bytes - level * limits_.even),
                  room = limits_.room.device < no_limit ? static_cast<double>(limits_.room.device)
@@ -261,7 +261,7 @@ class PartPlacement {
            tie_price * std::min({1.0, limits_.balance, excess / std::max(limits_.even, 1.0)});
   }
 
-  /// The rank whose parts take longest, or least long, in a stage; `stage` 4: in all.
+  /// Returns the rank whose parts take longest, or least long, in a stage; `stage` 4: in all.
   constexpr int extreme_rank(int stage, bool longest) const {
     // an array of the standard library: nvcc puts parentheses that g++ warns of into a plain one's
     constexpr std::array<double StageLoad::*, 4> stages{&StageLoad::route, &StageLoad::lookup,
@@ -284,7 +284,8 @@ class PartPlacement {
   }
 
  private:
-  /// Of what ranks carry in a stage, a mean in which the most loaded ones count by far most.
+  /// Returns a mean of what ranks carry in a stage, in which the most loaded ones count by far
+  /// most.
   constexpr double upper_mean(double StageLoad::* stage, double most) const {
     if (most <= 0) return 0;
     double seventh = 1e-300, eighth = 0;
@@ -299,7 +300,8 @@ class PartPlacement {
     return time * time + memory * memory;
   }
 
-  /// `base`, `base_bytes`: of every rank. `more`: an option that pays fees besides.
+  /// Returns the value of a plan. `base`, `base_bytes`: of every rank. `more`: an option that pays
+  /// fees besides.
   constexpr Value value_of(const Peaks& p, const StageLoad& base, const TierBytes& base_bytes,
                            const CutOption* more) const {
     int widths = 0;
@@ -352,7 +354,8 @@ class PartPlacement {
     most.assemble = assemble;
   }
 
-  /// The stages where ranks of a node wait for a core; `all`: what each has besides its parts.
+  /// Returns the stages where ranks of a node wait for a core; `all`: what each has besides its
+  /// parts.
   constexpr StageLoad on_shared_cores(const StageLoad& all) const {
     StageLoad most;
     std::vector<double> node;
@@ -400,7 +403,7 @@ class PartPlacement {
 
   // ---- where parts go ----
 
-  /// What a rank's stages may take without making the step longer.
+  /// Returns what a rank's stages may take without making the step longer.
   constexpr StageLoad most_load() const {
     StageLoad most = loads_.front();
     for (const StageLoad& load : loads_) most.raise(load);
@@ -408,7 +411,8 @@ class PartPlacement {
     return most;
   }
 
-  /// How bad a rank is for a part: no room, then the growth of the step, then what it carries.
+  /// Returns how bad a rank is for a part: no room, then the growth of the step, then what it
+  /// carries.
   constexpr double burden(int rank, const PartCost& part, const StageLoad& most) const {
     const TierBytes& held = bytes_[rank];
     const std::int64_t device = held.device + base_bytes_.device + part.bytes_in(Tier::device);
@@ -443,7 +447,7 @@ class PartPlacement {
     take_first(o.parts, places);
   }
 
-  /// The `count` places of least burden.
+  /// Takes the `count` places of least burden.
   constexpr void take_first(int count, std::vector<int>& places) {
     std::partial_sort(order_.begin(),
                       order_.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order_)),
@@ -464,7 +468,7 @@ class PartPlacement {
     take_first(o.parts, places);
   }
 
-  /// Rectangles that differ, whose policy leaves ranks or nodes open.
+  /// Chooses for rectangles that differ, whose policy leaves ranks or nodes open.
   constexpr void choose_for_pieces(int t, const std::vector<PartCost>& pieces,
                                    const StageLoad& most, std::vector<int>& places) {
     PlaceNumbers numbers;

@@ -33,7 +33,7 @@ struct TierBytes {
     host = std::max(host, other.host);
     file = std::max(file, other.file);
   }
-  /// Of the fullest memory.
+  /// Returns the share of the fullest memory.
   constexpr double share_of(const TierBytes& room) const {
     const auto share = [](std::int64_t bytes, std::int64_t of) {
       return static_cast<double>(bytes) / std::max(static_cast<double>(of), 1.0);

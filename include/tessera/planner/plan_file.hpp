@@ -23,9 +23,9 @@
 
 namespace tessera { inline namespace v0 {
 
-/// A layout as the text of a plan file: JSON that names each table with its rows and width, and
-/// lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the rows
-/// in the cache before it. `layout` has no fault. docs/cost_model.md gives an example.
+/// Returns a layout as the text of a plan file: JSON that names each table with its rows and width,
+/// and lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the
+/// rows in the cache before it. `layout` has no fault. docs/cost_model.md gives an example.
 inline std::string plan_file_text(const Layout& layout) {
   std::string text = fmt::format(
       "{{\n  \"tessera_plan\": 1,\n  \"ranks\": {},\n  \"ranks_per_node\": {},\n  \"tables\": [",
@@ -220,11 +220,9 @@ class PlanFileReader {
   int blamed_ = 0;
 };
 
-}  // namespace detail
-
-/// The shards that the text of plan file `file` has for these tables on these ranks, ready for
-/// `make_layout`. The file must name every table, and no other, with its rows and width; tables may
-/// come in any order. Throws DataError that names the file and the place, or the tables that
+/// Returns the shards that the text of plan file `file` has for these tables on these ranks, ready
+/// for `make_layout`. The file must name every table, and no other, with its rows and width; tables
+/// may come in any order. Throws DataError that names the file and the place, or the tables that
 /// differ.
 inline std::vector<Shard> parse_plan_file(std::string_view text, std::string_view file,
                                           std::span<const TableSpec> tables,
@@ -232,13 +230,15 @@ inline std::vector<Shard> parse_plan_file(std::string_view text, std::string_vie
   return detail::PlanFileReader(text, file, tables, topology).read();
 }
 
-/// The layout that a plan file gives these tables and features. Throws DataError as
+}  // namespace detail
+
+/// Returns the layout that a plan file gives these tables and features. Throws DataError as
 /// parse_plan_file does, and for a file that cannot be read; InvalidArgument for shards that
 /// overlap, leave a gap or reach outside.
 inline Layout read_plan_file(const std::filesystem::path& path, std::vector<TableSpec> tables,
                              std::vector<FeatureSpec> features, const Topology& topology) {
   const detail::RegularFile file(path);
-  std::vector<Shard> shards = parse_plan_file(file.text(), file.name(), tables, topology);
+  std::vector<Shard> shards = detail::parse_plan_file(file.text(), file.name(), tables, topology);
   Layout layout = make_layout(topology, std::move(tables), std::move(features), std::move(shards));
   require(layout.fault.ok(), "plan file '{}': {}", file.name(), describe(layout.fault));
   return layout;

@@ -14,8 +14,8 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
-/// say nothing of their own.
+/// Returns the bytes of a rank with every table cut by rows, which needs least memory. `others`: of
+/// tables that say nothing of their own.
 constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& others,
                                      std::int64_t ranks) {
   std::int64_t bytes = 0;
@@ -24,22 +24,20 @@ constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& oth
   return bytes;
 }
 
-}  // namespace detail
-
-/// The fewest ranks, more than `ranks`, on which tables cut by rows take no more than `capacity`
-/// bytes each; 0: no number does.
+/// Returns the fewest ranks, more than `ranks`, on which tables cut by rows take no more than
+/// `capacity` bytes each; 0: no number does.
 constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& cost,
                                       std::int64_t ranks, std::int64_t capacity) {
   std::int64_t low = ranks, high = 32767;  // bytes never grow with the ranks
-  if (low >= high || detail::bytes_by_rows(tables, cost, high) > capacity) return 0;
+  if (low >= high || bytes_by_rows(tables, cost, high) > capacity) return 0;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;
-    (detail::bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
+    (bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
   }
   return high;
 }
 
-/// Why nothing fits: the largest table, and the cheapest change that would help.
+/// Returns why nothing fits: the largest table, and the cheapest change that would help.
 constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
                                    const Workload& workload, const PlanConstraints& constraints) {
   const std::int64_t capacity =
@@ -61,7 +59,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   Layout halved = tables;
   for (TableSpec& table : halved.tables)
     if (table.bytes_per_element >= 0) table.bytes_per_element -= 2;
-  const std::int64_t least = detail::bytes_by_rows(tables, workload.memory, cluster.ranks);
+  const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
   if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
   } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank +
@@ -69,7 +67,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
   } else if (workload.element_bytes == 4 &&
-             detail::bytes_by_rows(halved, half, cluster.ranks) <= capacity) {
+             bytes_by_rows(halved, half, cluster.ranks) <= capacity) {
     fault.remedy = PlanFault::Remedy::store_16_bit;
   } else if (const std::int64_t ranks =
                  ranks_that_fit(tables, workload.memory, cluster.ranks, capacity);
@@ -80,10 +78,8 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   return fault;
 }
 
-namespace detail {
-
-/// What is wrong with the rectangles of the user's policies for the tables that they may cut: gaps,
-/// overlaps, ranks that there are not.
+/// Returns what is wrong with the rectangles of the user's policies for the tables that they may
+/// cut: gaps, overlaps, ranks that there are not.
 constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constraints) {
   const Topology& topology = tables.topology;
   const auto check = [&](std::size_t t, const PlannedPolicy& policy) {
@@ -127,25 +123,26 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
 /// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
 /// with the tables; pins of unknown tables are `unknown_pin`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
-                             const PlanConstraints& constraints = {}) {
+                             const detail::PlanConstraints& constraints = {}) {
   if (layout.fault.ok()) layout.fault = detail::check_ranks(layout.topology);
   if (!layout.fault.ok()) return layout;
   const detail::NameIndex names(layout.tables);
-  for (const TablePin& pin : constraints.pins)
+  for (const detail::TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_pin, pin.table);
   if (layout.fault.ok()) layout.fault = detail::check_policies(layout, constraints);
   if (!layout.fault.ok()) return layout;
-  const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
-  const PlanChoice choice = Planner(layout, model, constraints).search();
+  const detail::CostModel model(layout.tables, layout.features, layout.feature_table, cluster,
+                                workload);
+  const detail::PlanChoice choice = detail::Planner(layout, model, constraints).search();
   layout.shards = shards_of(choice, layout);
   layout.fault = choice.fits ? detail::check_cover(layout)
-                             : explain_no_fit(layout, cluster, workload, constraints);
+                             : detail::explain_no_fit(layout, cluster, workload, constraints);
   return layout;
 }
 constexpr Layout plan_layout(std::vector<TableSpec> tables, std::vector<FeatureSpec> features,
                              const Cluster& cluster, const Workload& workload,
-                             const PlanConstraints& constraints = {}) {
+                             const detail::PlanConstraints& constraints = {}) {
   return plan_layout(uncut_layout(cluster.topology(), std::move(tables), std::move(features)),
                      cluster, workload, constraints);
 }

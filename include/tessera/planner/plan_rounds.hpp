@@ -35,7 +35,7 @@ struct StoredPlan {
     for (std::size_t k = 0; k < cut.places.size(); ++k)
       places[t][k] = static_cast<std::int16_t>(cut.places[k]);
   }
-  /// Table `from` of another plan.
+  /// Keeps table `from` of another plan.
   template <std::size_t Others>
   constexpr void keep(std::size_t t, const StoredPlan<Others, MaxParts>& other, std::size_t from) {
     cuts[t] = other.cuts[from];
@@ -69,7 +69,7 @@ struct StoredPlan {
 /// Models of more tables are planned in rounds while compiling.
 inline constexpr std::size_t tables_at_once = 24;
 
-/// Tables of a round: fewer on many ranks, which every part is tried on.
+/// Returns the number of tables of a round: fewer on many ranks, which every part is tried on.
 constexpr std::size_t round_size(int ranks) {
   return static_cast<std::size_t>(std::clamp(512 / ranks, 1, 12));
 }
@@ -120,7 +120,7 @@ struct RoundModel {
     for (std::size_t i = 0; i < sizes.size(); ++i) order[i] = sizes[i].second;
   }
 
-  /// The tables of one round, with their features.
+  /// Returns the tables of one round, with their features.
   constexpr Layout layout(std::size_t round, const Topology& topology) const {
     Layout layout{.topology = topology};
     std::vector<int> place(tables.size(), -1);
@@ -150,8 +150,8 @@ struct RoundModel {
   }
 };
 
-/// Constraints of a round. `lean`: without copies, which take memory that later rounds may need;
-/// tried where a plan with them does not fit.
+/// Returns the constraints of a round. `lean`: without copies, which take memory that later rounds
+/// may need; tried where a plan with them does not fit.
 constexpr PlanConstraints round_constraints(PlanConstraints constraints, int ranks, bool lean) {
   constraints.effort = round_effort(ranks);
   if (lean) constraints.forbidden.push_back(Cut::replicated);

@@ -27,7 +27,7 @@ class PlanSteps {
     Value value{};
   };
 
-  /// `layout`, `model` and `constraints` must outlive it.
+  /// Takes `layout`, `model` and `constraints`, which must outlive it.
   constexpr PlanSteps(const Layout& layout, const CostModel& model,
                       const PlanConstraints& constraints)
       : ranks_(layout.ranks()),
@@ -67,7 +67,7 @@ class PlanSteps {
   constexpr std::int64_t& room(Tier tier) { return limits().room[tier]; }
   constexpr std::int64_t room(Tier tier) const { return limits().room[tier]; }
 
-  /// A number from 0 to below `below`, the same ones in every search.
+  /// Returns a number from 0 to below `below`, the same ones in every search.
   constexpr int draw(int below) {
     random_ ^= random_ << 13, random_ ^= random_ >> 7, random_ ^= random_ << 17;
     return static_cast<int>((random_ >> 33) % static_cast<std::uint64_t>(below));
@@ -181,8 +181,8 @@ class PlanSteps {
     return better;
   }
 
-  /// Tables that share a fixed cost, or two, give it up together; and tables that may share one are
-  /// tried as if it was paid.
+  /// Lets tables that share a fixed cost, or two, give it up together; and tries tables that may
+  /// share one as if it was paid.
   constexpr void share_fees(Found& best) {
     const std::vector<Fee> fees = options_.fees();
     for (std::size_t i = 0; i < fees.size(); ++i)
@@ -203,8 +203,8 @@ class PlanSteps {
     }
   }
 
-  /// All tables whose parts take long in a stage are cut into smaller ones together: the slowest
-  /// rank decides, so that one table alone gains nothing.
+  /// Cuts all tables whose parts take long in a stage into smaller ones together: the slowest rank
+  /// decides, so that one table alone gains nothing.
   constexpr void lower_peaks(Found& best) {
     for (const auto stage :
          {&StageLoad::route, &StageLoad::lookup, &StageLoad::exchange, &StageLoad::update})
@@ -363,7 +363,7 @@ class PlanSteps {
     best.value = placement_.value();
   }
 
-  /// A plan with fewer, larger rectangles that takes hardly longer.
+  /// Returns a plan with fewer, larger rectangles that takes hardly longer.
   constexpr Found simpler(Found found) {
     restore(found);
     const double most = found.value.step * (1 + kSimpler);

@@ -12,6 +12,8 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// A sharding policy as a value, so that a planner can ask it for a table's rectangles.
 struct PlannedPolicy {
   std::string_view name{};  ///< in explanations; must outlive the plan
@@ -21,11 +23,13 @@ struct PlannedPolicy {
   constexpr bool given() const { return shard != nullptr; }
 };
 
-/// `planned_policy<HotRowsReplicated<1000>>("hot rows")`: the policy without tables, which the
-/// planner may use for any table.
+}  // namespace detail
+
+/// Returns a policy without tables, `planned_policy<HotRowsReplicated<1000>>("hot rows")`, which
+/// the planner may use for any table.
 template <class P>
   requires(ShardingPolicy<P> || explain_sharding_policy<P>())
-constexpr PlannedPolicy planned_policy(std::string_view name) {
+constexpr detail::PlannedPolicy planned_policy(std::string_view name) {
   return {.name = name,
           .count = [](const TableSpec& table, const Topology& topology) -> int {
             return P::count(table, topology);
@@ -41,7 +45,7 @@ namespace detail {
 /// rectangle that may be on any rank, each group of node members.
 class PlaceNumbers {
  public:
-  /// The number of the rectangle's place; -1: the policy names the rank.
+  /// Returns the number of the rectangle's place; -1: the policy names the rank.
   constexpr int next(const Place& place) {
     if (place.kind != Place::Kind::any && place.kind != Place::Kind::node_member) return -1;
     if (place.kind == Place::Kind::any) return count_++;

@@ -13,9 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
-
-namespace detail {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What a mean rank gets of some tables: parts and seconds of every table's cheapest option, bytes.
 struct RoundShare {
@@ -27,8 +25,6 @@ struct RoundShare {
   }
 };
 
-}  // namespace detail
-
 /// Searches for the cut of every table, and its ranks, that make the predicted step shortest within
 /// memory.
 ///
@@ -38,7 +34,7 @@ struct RoundShare {
 /// all, of those without each kind of cut, and of those that pay few fixed costs. Each is improved
 /// by the steps of PlanSteps, the best six more thoroughly. `predict` compares the answer with the
 /// plain strategies.
-class Planner : detail::PlanSteps {
+class Planner : PlanSteps {
  public:
   constexpr Planner(const Layout& tables, const CostModel& model,
                     const PlanConstraints& constraints)
@@ -47,7 +43,7 @@ class Planner : detail::PlanSteps {
         model_(model),
         constraints_(constraints) {}
 
-  /// The best plan found; `fits` is false where none fits.
+  /// Returns the best plan found; `fits` is false where none fits.
   constexpr PlanChoice search() {
     if (constraints_.memory_share <= 0) return search_within();
     const std::int64_t memory = room(Tier::device);
@@ -59,16 +55,15 @@ class Planner : detail::PlanSteps {
     return search_within();
   }
 
-  /// What a mean rank gets of the tables.
-  constexpr detail::RoundShare share() const {
+  /// Returns what a mean rank gets of the tables.
+  constexpr RoundShare share() const {
     return {options_.least_load(), options_.least_seconds(), limits().even};
   }
 
   /// Plans the tables as one of several rounds, beside the tables of the rounds before. `all`: of
   /// all rounds; `later`: bytes of a rank that later rounds need. Tries first plans only.
-  constexpr PlanChoice search_beside(const detail::PlacedBefore& before,
-                                     const detail::RoundShare& all, double later,
-                                     detail::PlacedBefore& after) {
+  constexpr PlanChoice search_beside(const PlacedBefore& before, const RoundShare& all,
+                                     double later, PlacedBefore& after) {
     share_of_room_ = limits().even / all.bytes;
     mean_seconds_ = all.seconds;
     limits().even = all.bytes;
@@ -76,8 +71,7 @@ class Planner : detail::PlanSteps {
       room(Tier::device) = std::min(
           room(Tier::device), static_cast<std::int64_t>(constraints_.memory_share * limits().even));
     const std::int64_t memory = room(Tier::device);
-    if (memory < detail::PartPlacement::no_limit && !options_.has(Tier::host) &&
-        !options_.has(Tier::file))
+    if (memory < PartPlacement::no_limit && !options_.has(Tier::host) && !options_.has(Tier::file))
       room(Tier::device) = std::max<std::int64_t>(memory - static_cast<std::int64_t>(later), 1);
     placement_.begin_beside(before);
     Found found;
@@ -121,7 +115,7 @@ class Planner : detail::PlanSteps {
     const int tables = static_cast<int>(layout_.tables.size());
     std::vector<Found> starts;
     std::vector<double> begun;  // what starts begin with: what comes twice is dropped
-    const auto start = [&](const std::vector<detail::Fee>& spared) {
+    const auto start = [&](const std::vector<Fee>& spared) {
       effort_ = all / 20;
       options_.ban(spared);
       Found& found = starts.emplace_back();
@@ -146,9 +140,8 @@ class Planner : detail::PlanSteps {
       start({});
     }
     for (const double limit : {1e9, 1.0, 0.3, 0.1}) {
-      const auto sets =
-          options_.fees_to_spare(limit * options_.least_seconds(),
-                                 [&](const detail::Fee& fee) { return placement_.price(fee); });
+      const auto sets = options_.fees_to_spare(
+          limit * options_.least_seconds(), [&](const Fee& fee) { return placement_.price(fee); });
       for (std::size_t i = 0; i < std::min<std::size_t>(2, sets.size()); ++i) start(sets[i]);
     }
     std::sort(starts.begin(), starts.end(),
@@ -175,7 +168,7 @@ class Planner : detail::PlanSteps {
     }
   }
 
-  /// Whether some table may be cut so, and otherwise too.
+  /// Returns whether some table may be cut so, and otherwise too.
   constexpr bool has_choice(Cut cut) const {
     for (std::size_t t = 0; t < options_.tables(); ++t) {
       bool so = false, otherwise = false;
@@ -188,7 +181,7 @@ class Planner : detail::PlanSteps {
 
   constexpr void try_limits(Found& best) {
     const double mean_seconds = mean_seconds_ > 0 ? mean_seconds_ : options_.least_seconds();
-    detail::TierBytes fill_room = limits().room;
+    TierBytes fill_room = limits().room;
     fill_room.device =
         static_cast<std::int64_t>(static_cast<double>(fill_room.device) * share_of_room_);
     std::vector<int> choice;
@@ -231,7 +224,7 @@ class Planner : detail::PlanSteps {
   constexpr PlanChoice choice_of(const Found& found) const {
     PlanChoice choice;
     for (std::size_t t = 0; t < found.options.size(); ++t) {
-      const detail::CutOption& o = options_[found.options[t]];
+      const CutOption& o = options_[found.options[t]];
       choice.tables.push_back({.cut = o.cut,
                                .parts = o.parts,
                                .places = found.places[t],
@@ -243,9 +236,9 @@ class Planner : detail::PlanSteps {
     return choice;
   }
 
-  /// Of the plans found and the plain strategies that are allowed, those that fit and are not
-  /// slower than the fastest such strategy; of these the best, memory balance included, or one with
-  /// fewer rectangles that is hardly worse.
+  /// Selects, of the plans found and the plain strategies that are allowed, those that fit and are
+  /// not slower than the fastest such strategy; of these the best, memory balance included, or one
+  /// with fewer rectangles that is hardly worse.
   constexpr PlanChoice select(const std::vector<Found>& found) {
     std::vector<PlanChoice> candidates;
     bool fits = false;
@@ -256,7 +249,7 @@ class Planner : detail::PlanSteps {
     const std::size_t own = candidates.size();
     if (ranks_ > 1)
       for (const Strategy s : all_strategies)
-        if (PlanChoice plain = detail::plain_choice(s, layout_, constraints_, candidates.front());
+        if (PlanChoice plain = plain_choice(s, layout_, constraints_, candidates.front());
             !plain.tables.empty())
           candidates.push_back(std::move(plain));
     std::vector<double> seconds, scores;
@@ -295,4 +288,4 @@ class Planner : detail::PlanSteps {
   double mean_seconds_ = 0, share_of_room_ = 1;  // of a round
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -11,21 +11,22 @@ namespace tessera { inline namespace v0 { namespace detail {
 // Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew
 // falls into [k+1, k+2); skew 0 is uniform. Equations: docs/cost_model.md.
 
-/// Integral of t^-skew from 1 to x.
+/// Returns the integral of t^-skew from 1 to x.
 constexpr double power_mass(double x, double skew) {
   const double gamma = 1 - skew, logarithm = constexpr_log(x);
   return gamma < 1e-9 && gamma > -1e-9 ? logarithm : (constexpr_exp(gamma * logarithm) - 1) / gamma;
 }
 
-/// Share of all ids that fall on the rows [begin, end) of `rows`, most frequent row first.
+/// Returns the share of all ids that fall on the rows [begin, end) of `rows`, most frequent row
+/// first.
 constexpr double share_of_ids(double rows, double begin, double end, double skew) {
   if (skew < 1e-6) return (end - begin) / rows;
   return (power_mass(end + 1, skew) - power_mass(begin + 1, skew)) / power_mass(rows + 1, skew);
 }
 
-/// Expected number of distinct rows among [begin, end) that `ids` draws over all `rows` touch: the
-/// integral of 1 - exp(-ids p(x)). Where a row is almost surely touched or almost never twice the
-/// integral is closed; between, Simpson's rule in log x.
+/// Returns the expected number of distinct rows among [begin, end) that `ids` draws over all `rows`
+/// touch: the integral of 1 - exp(-ids p(x)). Where a row is almost surely touched or almost never
+/// twice the integral is closed; between, Simpson's rule in log x.
 constexpr double distinct_rows(double ids, double rows, double begin, double end, double skew) {
   if (ids <= 0 || end <= begin) return 0;
   if (skew < 1e-6) return (end - begin) * (1 - constexpr_exp(-ids / rows));
@@ -46,9 +47,9 @@ constexpr double distinct_rows(double ids, double rows, double begin, double end
   return sum;
 }
 
-/// Expected number of distinct rows among [begin, end) that `ids` draws touch, and that at least as
-/// many draws before them, `before`, did not: the integral of exp(-before p(x)) (1 - exp(-ids
-/// p(x))), by the same rule.
+/// Returns the expected number of distinct rows among [begin, end) that `ids` draws touch, and that
+/// at least as many draws before them, `before`, did not: the integral of exp(-before p(x)) (1 -
+/// exp(-ids p(x))), by the same rule.
 constexpr double new_rows(double ids, double before, double rows, double begin, double end,
                           double skew) {
   if (ids <= 0 || end <= begin) return 0;
@@ -73,10 +74,10 @@ constexpr double new_rows(double ids, double before, double rows, double begin, 
   return sum;
 }
 
-/// Expected number of distinct rows among [begin, end) that a batch of `ids` draws touches and that
-/// a cache of `cached` of those rows lacks, if it gives up first what was used in no batch for
-/// longest (Che's approximation: a row is there if it was drawn since as many draws as touch
-/// `cached` distinct rows). `cached`: those of a batch at least.
+/// Returns the expected number of distinct rows among [begin, end) that a batch of `ids` draws
+/// touches and that a cache of `cached` of those rows lacks, if it gives up first what was used in
+/// no batch for longest (Che's approximation: a row is there if it was drawn since as many draws as
+/// touch `cached` distinct rows). `cached`: those of a batch at least.
 constexpr double missed_rows(double ids, double cached, double rows, double begin, double end,
                              double skew) {
   if (cached >= end - begin) return 0;

@@ -17,12 +17,10 @@
 #include <utility>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
-namespace detail {
-
-/// "5.183", or "0.0124": milliseconds with three digits after the point, or as many as a short time
-/// needs. Below a nanosecond: "0".
+/// Returns "5.183", or "0.0124": milliseconds with three digits after the point, or as many as a
+/// short time needs. Below a nanosecond: "0".
 inline std::string milliseconds_text(double seconds) {
   const double ms = 1e3 * seconds, size = ms < 0 ? -ms : ms;
   if (size < 1e-6) return "0";
@@ -30,8 +28,6 @@ inline std::string milliseconds_text(double seconds) {
   for (double least = 0.1; size < least && digits < 6; least /= 10) ++digits;
   return fmt::format("{:.{}f}", ms, digits);
 }
-
-}  // namespace detail
 
 /// The fastest plain strategy, in the model, that the constraints allow and that has other
 /// rectangles than a plan; pinned tables are cut as the plan cuts them. `seconds` is negative where
@@ -41,9 +37,7 @@ struct RunnerUp {
   double seconds = -1;
 };
 
-namespace detail {
-
-/// Whether a plan fits what the cluster's ranks have, less the reserve. 0: no limit.
+/// Returns whether a plan fits what the cluster's ranks have, less the reserve. 0: no limit.
 inline bool fits_cluster(const Prediction& p, const Cluster& cluster, std::int64_t reserve) {
   const auto fits = [](std::int64_t bytes, std::int64_t memory, std::int64_t less) {
     return memory == 0 || bytes <= memory - less;
@@ -53,8 +47,8 @@ inline bool fits_cluster(const Prediction& p, const Cluster& cluster, std::int64
          fits(p.most_file_bytes(), cluster.file_memory_per_rank, 0);
 }
 
-/// A strategy's rectangles under constraints, beside a plan's for the tables that are pinned. None:
-/// the strategy cuts some other table in a way that is forbidden.
+/// Returns a strategy's rectangles under constraints, beside a plan's for the tables that are
+/// pinned. None: the strategy cuts some other table in a way that is forbidden.
 inline std::vector<Shard> plain_shards(Strategy strategy, const Layout& layout,
                                        const PlanConstraints& constraints) {
   const PlanChoice choice = strategy_choice(strategy, layout);
@@ -73,9 +67,7 @@ inline std::vector<Shard> plain_shards(Strategy strategy, const Layout& layout,
   return shards;
 }
 
-}  // namespace detail
-
-/// `constraints` are those that the plan was made under.
+/// Returns the plan that comes next. `constraints` are those that the plan was made under.
 inline RunnerUp runner_up(const Layout& layout, const CostModel& model,
                           const PlanConstraints& constraints) {
   RunnerUp best;
@@ -89,10 +81,10 @@ inline RunnerUp runner_up(const Layout& layout, const CostModel& model,
   std::sort(own.begin(), own.end(), less);
   Layout other = layout;
   for (const Strategy s : all_strategies) {
-    other.shards = detail::plain_shards(s, layout, constraints);
+    other.shards = plain_shards(s, layout, constraints);
     if (other.shards.empty()) continue;
     const Prediction p = predict(other, model);
-    if (!detail::fits_cluster(p, model.cluster(), constraints.reserve) ||
+    if (!fits_cluster(p, model.cluster(), constraints.reserve) ||
         (best.seconds >= 0 && p.step_seconds >= best.seconds))
       continue;
     std::sort(other.shards.begin(), other.shards.end(), less);
@@ -106,37 +98,33 @@ inline RunnerUp runner_up(const Layout& layout, const CostModel& model,
   return best;
 }
 
-namespace detail {
-
 /// What calibrated predictions were found to be worth on a host (docs/cost_model.md): most steps
 /// within this share of the measured one, and the order of two plans right nearly always where they
 /// differ by more than `ordered_margin`.
 inline constexpr double model_error = 0.25, ordered_margin = 0.20;
 
-}  // namespace detail
-
-/// The runner-up, how far behind it is, and what that margin is worth. `measured`: the cluster's
-/// constants were measured on its machines.
+/// Describes the runner-up, how far behind it is, and what that margin is worth. `measured`: the
+/// cluster's constants were measured on its machines.
 inline std::string describe_margin(const RunnerUp& other, double step_seconds, bool measured) {
   if (other.seconds < 0) return "runner-up: none: no other plain strategy fits and is allowed";
   const double margin = other.seconds / step_seconds - 1;
   std::string text =
       margin >= 0
           ? fmt::format("runner-up: {}, {} ms, {:.1f} % longer", other.name,
-                        detail::milliseconds_text(other.seconds), 100 * margin)
+                        milliseconds_text(other.seconds), 100 * margin)
           : fmt::format("a plain strategy is faster than this plan: {}, {} ms, {:.1f} % shorter",
-                        other.name, detail::milliseconds_text(other.seconds), -100 * margin);
+                        other.name, milliseconds_text(other.seconds), -100 * margin);
   if (!measured)
     return text +
            "; with constants that were not measured here the order of the two is a guess: measure "
            "both";
-  return text + (std::abs(margin) > detail::ordered_margin
+  return text + (std::abs(margin) > ordered_margin
                      ? fmt::format("; plans that differ by more than {:.0f} % are nearly always in "
                                    "the right order",
-                                   100 * detail::ordered_margin)
+                                   100 * ordered_margin)
                      : fmt::format("; that is less than the model's error of up to {:.0f} %: "
                                    "measure both where it matters",
-                                   100 * detail::model_error));
+                                   100 * model_error));
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

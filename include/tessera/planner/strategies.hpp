@@ -25,6 +25,8 @@ constexpr std::string_view to_string(Cut cut) {
   return names[static_cast<std::size_t>(cut)];
 }
 
+namespace detail {
+
 /// The cut of one table and where its parts are: the ranks of rectangles that may be on any rank,
 /// the nodes of groups of node members, in the order of the policy's rectangles.
 struct TableCut {
@@ -36,10 +38,8 @@ struct TableCut {
   std::int64_t cache_rows = 0;  ///< the same: of each rectangle in a file
 };
 
-namespace detail {
-
-/// Whether a table has enough for parts of so many columns and rows: smaller ones save no time that
-/// a prediction could see, and each is a block more in every exchange.
+/// Returns whether a table has enough for parts of so many columns and rows: smaller ones save no
+/// time that a prediction could see, and each is a block more in every exchange.
 constexpr bool worth_cutting(const TableSpec& table, int columns, int rows) {
   constexpr int least_columns = 4;
   constexpr std::int64_t least_elements = 512;
@@ -47,7 +47,7 @@ constexpr bool worth_cutting(const TableSpec& table, int columns, int rows) {
          table.rows * table.width >= least_elements * columns * rows;
 }
 
-/// How many rectangles a cut asks for; the answer of its policy.
+/// Returns how many rectangles a cut asks for; the answer of its policy.
 constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Topology& topology) {
   switch (cut.cut) {
     case Cut::column_wise:
@@ -63,7 +63,7 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
   }
 }
 
-/// Rectangle `i` of a cut, and its place; the answer of its policy.
+/// Returns rectangle `i` of a cut, and its place; the answer of its policy.
 constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table,
                                      const Topology& topology, int i) {
   if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
@@ -77,17 +77,13 @@ constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table
   return request;
 }
 
-}  // namespace detail
-
 /// A whole plan as data: one cut per table.
 struct PlanChoice {
   std::vector<TableCut> tables{};
   bool fits = true;
 };
 
-namespace detail {
-
-/// The rectangles of one table under a cut, appended to `shards` in the order of its policy.
+/// Appends the rectangles of one table under a cut to `shards`, in the order of its policy.
 constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec,
                              const TableCut& cut, const Topology& topology) {
   PlaceNumbers numbers;
@@ -108,7 +104,7 @@ constexpr void append_shards(std::vector<Shard>& shards, int table, const TableS
 
 }  // namespace detail
 
-constexpr std::vector<Shard> shards_of(const PlanChoice& choice, const Layout& layout) {
+constexpr std::vector<Shard> shards_of(const detail::PlanChoice& choice, const Layout& layout) {
   std::vector<Shard> shards;
   for (std::size_t t = 0; t < choice.tables.size(); ++t)
     detail::append_shards(shards, static_cast<int>(t), layout.tables[t], choice.tables[t],
@@ -129,9 +125,13 @@ enum class Strategy : std::uint8_t {
   replicated
 };
 
+namespace detail {
+
 inline constexpr std::array<Strategy, 6> all_strategies{
     Strategy::round_robin, Strategy::memory_balanced, Strategy::memory_optimized,
     Strategy::column_wise, Strategy::row_wise,        Strategy::replicated};
+
+}  // namespace detail
 
 constexpr std::string_view to_string(Strategy strategy) {
   constexpr std::array<std::string_view, 6> names{"table-wise, round robin",
@@ -152,7 +152,7 @@ constexpr Cut cut_of(Strategy strategy) {
                                             : Cut::table_wise;
 }
 
-/// Merlin's order: by size, then by index, both falling.
+/// Returns Merlin's order: by size, then by index, both falling.
 constexpr std::vector<int> largest_first(const Layout& layout) {
   std::vector<std::pair<std::int64_t, int>> sizes;
   for (std::size_t t = 0; t < layout.tables.size(); ++t)
@@ -179,14 +179,14 @@ constexpr void place_whole_tables(Strategy strategy, const Layout& layout, PlanC
 
 }  // namespace detail
 
-/// A strategy's plan for the layout's tables and ranks. Columns: the most parts that divide the
-/// width, of at least 4 columns, up to the ranks, dealt out in turn. Tables that are too small to be
-/// cut stay whole, in turn.
-constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
-  PlanChoice choice;
+/// Returns a strategy's plan for the layout's tables and ranks. Columns: the most parts that divide
+/// the width, of at least 4 columns, up to the ranks, dealt out in turn. Tables that are too small
+/// to be cut stay whole, in turn.
+constexpr detail::PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
+  detail::PlanChoice choice;
   int next = 0;
   for (const TableSpec& table : layout.tables) {
-    TableCut cut{.cut = detail::cut_of(strategy)};
+    detail::TableCut cut{.cut = detail::cut_of(strategy)};
     if (strategy == Strategy::column_wise)
       for (int k = 2; k <= layout.ranks() && k <= table.width; ++k)
         if (table.width % k == 0 && detail::worth_cutting(table, k, 1)) cut.parts = k;

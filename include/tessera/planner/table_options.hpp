@@ -62,13 +62,13 @@ class TableOptions {
     banned_.clear();
     if (cut_ >= 0) ban_if([](const CutOption&) { return false; });
   }
-  /// Whether an option of a table may not be taken now. A table's options are allowed where all
-  /// would be forbidden.
+  /// Returns whether an option of a table may not be taken now. A table's options are allowed where
+  /// all would be forbidden.
   constexpr bool banned(std::size_t option) const {
     return !banned_.empty() && banned_[option] != 0;
   }
 
-  /// Seconds of a mean rank with every table's cheapest option.
+  /// Returns the seconds of a mean rank with every table's cheapest option.
   constexpr double least_seconds() const {
     double sum = 0;
     for (std::size_t t = 0; t < tables(); ++t) {
@@ -79,7 +79,7 @@ class TableOptions {
     return sum;
   }
 
-  /// What a mean rank carries of the parts of every table's cheapest option.
+  /// Returns what a mean rank carries of the parts of every table's cheapest option.
   constexpr StageLoad least_load() const {
     StageLoad sum;
     for (std::size_t t = 0; t < tables(); ++t) {
@@ -93,7 +93,8 @@ class TableOptions {
     return sum;
   }
 
-  /// Every table's cheapest option whose parts keep both limits, or that exceeds them least.
+  /// Chooses every table's cheapest option whose parts keep both limits, or that exceeds them
+  /// least.
   constexpr void choose(double seconds, double bytes, std::vector<int>& choice) const {
     choice.clear();
     for (std::size_t t = 0; t < tables(); ++t) {
@@ -113,9 +114,9 @@ class TableOptions {
     }
   }
 
-  /// The tables that gain most per byte on the devices, up to a share of their memory; the others
-  /// on the hosts, behind caches where those pay and `caches` are allowed, or in files. Parts are
-  /// small beside a rank's memory, where a table has such.
+  /// Puts the tables that gain most per byte on the devices, up to a share of their memory; the
+  /// others on the hosts, behind caches where those pay and `caches` are allowed, or in files.
+  /// Parts are small beside a rank's memory, where a table has such.
   constexpr void fill_devices(const TierBytes& room, double share, bool caches,
                               std::vector<int>& choice) const {
     const Tier farther = has(Tier::host) ? Tier::host : Tier::file;
@@ -163,8 +164,8 @@ class TableOptions {
     }
   }
 
-  /// Groups of at least two tables of one shape, load and set of options, in the order of their
-  /// first tables.
+  /// Returns groups of at least two tables of one shape, load and set of options, in the order of
+  /// their first tables.
   constexpr std::vector<std::vector<int>> equal_tables() const {
     std::vector<std::vector<int>> groups;
     const auto key = [&](int t) {
@@ -229,7 +230,7 @@ class TableOptions {
     return sets;
   }
 
-  /// Of all options, each once.
+  /// Returns the fees of all options, each once.
   constexpr std::vector<Fee> fees() const {
     std::vector<Fee> found;
     for (const CutOption& o : all_)

@@ -19,7 +19,7 @@ struct AttentionMask {
   TESSERA_HOST_DEVICE std::int64_t place(std::int64_t i) const {
     return i < length - targets ? i : length - targets;
   }
-  /// History that position i sees: [begin(i), place(i)). Neither decreases with i.
+  /// Return the history that position i sees: [begin(i), place(i)). Neither decreases with i.
   TESSERA_HOST_DEVICE std::int64_t begin(std::int64_t i) const {
     const std::int64_t begin = place(i) - window;
     return window == 0 || begin < 0 ? 0 : begin;

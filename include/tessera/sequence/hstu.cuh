@@ -31,11 +31,11 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   using Tile = gpu::detail::HstuTile<AttentionDim, HiddenDim>;
 
  public:
-  /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
+  /// Makes a layer. `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
   HstuLayer(const Cuda& backend, std::int64_t width, HstuOptions options)
       : Base(width, options), backend_(backend), gemm_(backend, options.tf32) {}
 
-  /// As on the host, to the bit. Returns the next layer's number.
+  /// Initializes as on the host, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     this->require_bound();
     std::vector<float> values(values_.size());
@@ -45,13 +45,14 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
     return first_layer + 2;
   }
 
-  /// As on the host. Products read the parameters in their place, so nothing is kept.
+  /// Keeps nothing: products read the parameters in their place.
   void keep_weights(bool = true) {}
 
-  /// x, y: [positions, width]; both, and what `batch` names, stay unchanged in their place until
-  /// backward. The batch's spans are in device memory, where the host does not read them: positions
-  /// of a sequence behind max_length, and those that no sequence has, get no attention; targets
-  /// beyond a sequence's length count as that. Throws InvalidArgument for shapes that do not fit.
+  /// Computes y from x, both [positions, width]; they, and what `batch` names, stay unchanged in
+  /// their place until backward. The batch's spans are in device memory, where the host does not
+  /// read them: positions of a sequence behind max_length, and those that no sequence has, get no
+  /// attention; targets beyond a sequence's length count as that. Throws InvalidArgument for shapes
+  /// that do not fit.
   void forward(MatrixView<const float> x, const SequenceBatch& batch, MatrixView<float> y) {
     this->check_forward(x, y);
     require(!batch.offsets.empty(), "HstuLayer: no offsets; a batch of 0 sequences has one, 0");
@@ -181,13 +182,13 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
     output_moments_.resize(backend_, rows);
   }
 
-  /// A warp per row.
+  /// Launches a warp per row.
   template <class... Parameters, class... Arguments>
   void rows_launch(const char* name, void (*kernel)(Parameters...), const Arguments&... arguments) {
     backend_.launch(name, gpu::ceil_divide(x_.rows, gpu::detail::hstu_threads / 32),
                     gpu::detail::hstu_threads, kernel, arguments...);
   }
-  /// A thread per element of U, V, Q and K.
+  /// Launches a thread per element of U, V, Q and K.
   template <class... Parameters>
   void elements_launch(const char* name, void (*kernel)(Parameters...), const float* from,
                        float* to) {
@@ -195,7 +196,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
     backend_.launch(name, gpu::ceil_divide(count, gpu::detail::hstu_threads),
                     gpu::detail::hstu_threads, kernel, from, to, count, uvqk_columns, activated());
   }
-  /// A block of threads per sequence, head and tile.
+  /// Launches a block of threads per sequence, head and tile.
   template <class... Parameters, class... Arguments>
   void attention_launch(const char* name, void (*kernel)(Parameters...),
                         const Arguments&... arguments) {
@@ -219,7 +220,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
                     sequences, arguments...);
   }
 
-  /// Weight, then bias, at `offset`: the column sums of both.
+  /// Computes weight, then bias, at `offset`: the column sums of both.
   void norm_gradients(MatrixView<const float> products, MatrixView<const float> dy,
                       std::int64_t offset) {
     for (const MatrixView<const float>& of : {products, dy}) {
@@ -228,7 +229,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
       offset += of.columns;
     }
   }
-  /// [out, in] at `offset` = g^T x over all rows.
+  /// Computes [out, in] at `offset` = g^T x over all rows.
   void weight_gradient(std::int64_t out, std::int64_t in, const float* g, std::int64_t g_stride,
                        const float* x, std::int64_t offset) {
     gemm_.run({.rows = out,

@@ -30,13 +30,13 @@ namespace tessera { inline namespace v0 {
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
 class AnyHstuLayer : public detail::AnyHstuParameters {
  public:
-  /// `width`: of x and y. Results do not depend on the backend's threads. Throws InvalidArgument
-  /// for sizes that are not positive.
+  /// Makes a layer. `width`: of x and y. Results do not depend on the backend's threads. Throws
+  /// InvalidArgument for sizes that are not positive.
   AnyHstuLayer(const Host& backend, detail::HstuHeads heads, std::int64_t width,
                HstuOptions options)
       : detail::AnyHstuParameters(heads, width, options), threads_(backend.threads()) {}
 
-  /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
+  /// Sets first values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
   /// index). Returns the number of the next layer.
   int initialize(std::uint64_t seed, int first_layer) {
     require_bound();
@@ -44,9 +44,9 @@ class AnyHstuLayer : public detail::AnyHstuParameters {
     return first_layer + 2;
   }
 
-  /// x, y: [positions, width]; both stay unchanged in their place until backward. Throws
-  /// InvalidArgument for shapes that do not fit, a sequence longer than max_length, or more targets
-  /// than positions; y is then as before.
+  /// Computes y from x, both [positions, width]; they stay unchanged in their place until backward.
+  /// Throws InvalidArgument for shapes that do not fit, a sequence longer than max_length, or more
+  /// targets than positions; y is then as before.
   void forward(MatrixView<const float> x, const SequenceBatch& batch, MatrixView<float> y) {
     check_forward(x, y);
     check_sequences("HstuLayer", batch, x.rows, options_.max_length);
@@ -258,8 +258,8 @@ class AnyHstuLayer : public detail::AnyHstuParameters {
     });
   }
 
-  /// [out, in] at `offset` = g^T x over all rows. A slice of outputs is one product: its sums do
-  /// not depend on threads.
+  /// Computes [out, in] at `offset` = g^T x over all rows. A slice of outputs is one product: its
+  /// sums do not depend on threads.
   void weight_gradient(std::int64_t out, std::int64_t in, std::int64_t rows, const float* g,
                        std::int64_t g_stride, const float* x, std::int64_t x_stride,
                        std::int64_t offset) {

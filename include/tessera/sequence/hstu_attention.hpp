@@ -12,8 +12,8 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// C = alpha A B + beta C, row-major, on the calling thread. `a_transposed`: A is stored [k, m];
-/// `b_transposed`: B is stored [n, k]. Strides in elements.
+/// Computes C = alpha A B + beta C, row-major, on the calling thread. `a_transposed`: A is stored
+/// [k, m]; `b_transposed`: B is stored [n, k]. Strides in elements.
 inline void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int64_t n,
                  std::int64_t k, float alpha, const float* a, std::int64_t a_stride, const float* b,
                  std::int64_t b_stride, float beta, float* c, std::int64_t c_stride) {
@@ -23,7 +23,7 @@ inline void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int6
                "a matrix product");
 }
 
-/// to [columns, rows] = from [rows, columns], transposed: oneDNN multiplies by such twice as fast.
+/// Transposes from [rows, columns] to [columns, rows]: oneDNN multiplies by such twice as fast.
 inline void transpose(const float* from, std::int64_t rows, std::int64_t columns, float* to) {
   constexpr std::int64_t block = 16;
   for (std::int64_t r = 0; r < rows; r += block)
@@ -44,7 +44,7 @@ struct HstuAttention {
   const float *q = nullptr, *k = nullptr, *v = nullptr;
   std::int64_t stride = 0;
 
-  /// Floats of scratch memory that forward needs; backward needs as many again.
+  /// Returns the floats of scratch memory that forward needs; backward needs as many again.
   static constexpr std::int64_t scratch() { return query_block * key_block; }
 
   /// Computes o, rows [first, first + query_block) of the sequence.

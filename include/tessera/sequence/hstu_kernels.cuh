@@ -35,7 +35,7 @@ __device__ inline std::int64_t row_of_warp(std::int64_t rows) {
   return row < rows ? row : -1;
 }
 
-/// By the calling warp, of a row in memory.
+/// Returns the moments of a row in memory, by the calling warp.
 __device__ inline RowMoments moments_of_row(const float* x, std::int64_t width, float epsilon) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float sum = 0, squares = 0;
@@ -45,7 +45,7 @@ __device__ inline RowMoments moments_of_row(const float* x, std::int64_t width, 
   return {mean, 1.0f / sqrtf(sum_of_warp(squares) / static_cast<float>(width) + epsilon)};
 }
 
-/// y = (x - mean) scale weight + bias, over rows.
+/// Computes y = (x - mean) scale weight + bias, over rows.
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     normalize_rows(const MatrixView<const float> x, const float* weight, const float* bias,
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(hstu_threads)
   if (lane == 0) moments[row] = m;
 }
 
-/// dx = dy through a row's normalization, plus `straight`; `products` = dy times the normalized
-/// row, whose column sums are the gradient of the weight. By the calling warp.
+/// Computes dx = dy through a row's normalization, plus `straight`; `products` = dy times the
+/// normalized row, whose column sums are the gradient of the weight. By the calling warp.
 template <class Gradient, class Straight, class Write>
 __device__ void normalize_row_backward(const float* x, const float* weight, RowMoments m,
                                        std::int64_t width, const Gradient& dy,
@@ -82,7 +82,7 @@ __device__ void normalize_row_backward(const float* x, const float* weight, RowM
   }
 }
 
-/// dx = dy + the gradient through the normalization, of d_normed.
+/// Computes dx = dy + the gradient through the normalization, of d_normed.
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     normalize_rows_backward(const MatrixView<const float> x, const float* weight,
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(hstu_threads)
       });
 }
 
-/// gated = U times the normalized attention; with `concat` [U, attention, that].
+/// Computes gated = U times the normalized attention; with `concat` [U, attention, that].
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     gate_rows(const MatrixView<const float> u, const MatrixView<const float> attention,
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(hstu_threads)
   if (lane == 0) moments[row] = m;
 }
 
-/// From d_gated: du, d_attention, and of the normalization's parameters d_normal (whose column sums
-/// are the gradient of the bias) and `products` (of the weight).
+/// Computes from d_gated: du, d_attention, and of the normalization's parameters d_normal (whose
+/// column sums are the gradient of the bias) and `products` (of the weight).
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     gate_rows_backward(const MatrixView<const float> u, const MatrixView<const float> attention,
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(hstu_threads)
 
 // ---- elements: a thread each, of rows of `columns` ----
 
-/// y = silu(x) of the first `activated` columns, x of the others.
+/// Computes y = silu(x) of the first `activated` columns, x of the others.
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     silu_columns(const float* x, float* y, const std::int64_t count, const std::int64_t columns,
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(hstu_threads)
   if (i < count) y[i] = i % columns < activated ? x[i] * sigmoid(x[i]) : x[i];
 }
 
-/// dy times the derivative, in its place.
+/// Puts dy times the derivative in its place.
 template <int = 0>
 __global__ void __launch_bounds__(hstu_threads)
     silu_columns_backward(const float* x, float* dy, const std::int64_t count,
@@ -193,7 +193,7 @@ struct HstuTile {
   static_assert(bytes(positions) <= 48 * 1024,
                 "HstuLayer: on a GPU AttentionDim and HiddenDim together are at most 757");
   static constexpr int per_row = hstu_threads / positions;  // threads
-  /// Columns of a row that each of its threads adds up.
+  /// Returns the columns of a row that each of its threads adds up.
   TESSERA_HOST_DEVICE static constexpr int columns(int dim) {
     return (dim + per_row - 1) / per_row;
   }
@@ -222,7 +222,8 @@ struct HstuBlock {
   }
 };
 
-/// Columns [0, Dim) of positions [first, first + Positions) of a sequence; zeros behind its end.
+/// Loads columns [0, Dim) of positions [first, first + Positions) of a sequence; zeros behind its
+/// end.
 template <int Dim, int Positions>
 __device__ void load_tile(const float* from, std::int64_t stride, std::int64_t first,
                           std::int64_t length, float (&tile)[Positions][Dim + 1]) {
@@ -246,7 +247,7 @@ struct HstuForwardTiles {
   float v[positions][HiddenDim + 1], scores[positions][positions + 1];
 };
 
-/// O = silu(alpha Q K^T) scale V, of what the mask lets see.
+/// Computes O = silu(alpha Q K^T) scale V, of what the mask lets see.
 template <int AttentionDim, int HiddenDim>
 __global__ void __launch_bounds__(hstu_threads)
     hstu_attention(const HstuSequences p, const MatrixView<float> attention) {
@@ -310,7 +311,8 @@ struct HstuBackwardTiles {
     load_tile<HiddenDim>(rows + p.v_column + at.head * HiddenDim, p.stride, first, at.mask.length,
                          v);
   }
-  /// scores [query][key], and slopes: the gradient of alpha times their product. All threads.
+  /// Computes scores [query][key], and slopes: the gradient of alpha times their product. All
+  /// threads.
   __device__ void score(const HstuSequences& p, const HstuBlock& at, std::int64_t query,
                         std::int64_t key) {
     for (int e = static_cast<int>(threadIdx.x); e < positions * positions; e += hstu_threads) {
@@ -329,7 +331,7 @@ struct HstuBackwardTiles {
   }
 };
 
-/// The gradient of Q: a block per tile of queries.
+/// Computes the gradient of Q: a block per tile of queries.
 template <int AttentionDim, int HiddenDim>
 __global__ void __launch_bounds__(hstu_threads)
     hstu_attention_backward_q(const HstuSequences p, const MatrixView<const float> d_attention,
@@ -363,7 +365,7 @@ __global__ void __launch_bounds__(hstu_threads)
           sum[c];
 }
 
-/// The gradients of K and V: a block per tile of keys.
+/// Computes the gradients of K and V: a block per tile of keys.
 template <int AttentionDim, int HiddenDim>
 __global__ void __launch_bounds__(hstu_threads)
     hstu_attention_backward_kv(const HstuSequences p, const MatrixView<const float> d_attention,

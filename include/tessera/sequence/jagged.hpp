@@ -14,6 +14,8 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace jagged {
+
 /// Sequences of rows without padding: sequence s has rows [offsets[s], offsets[s + 1]) of `values`.
 /// Views of the backend's memory. (FBGEMM's and TorchRec's jagged tensor.)
 ///
@@ -39,6 +41,8 @@ struct JaggedView {
 /// Which rows of a sequence stay where it is longer than the room for it.
 enum class Keep : std::uint8_t { first, last };
 
+}  // namespace jagged
+
 // Functions on jagged matrices. Each takes the backend in whose memory everything is and throws
 // InvalidArgument for shapes that do not fit; where the host can read offsets it checks them, too.
 // Outputs may not overlap inputs unless it says so.
@@ -59,7 +63,8 @@ void check_offsets(const Backend&, const char* function, std::span<const std::in
 }
 
 template <class Backend, class T>
-void check_jagged(const Backend& backend, const char* function, const JaggedView<T>& jagged) {
+void check_jagged(const Backend& backend, const char* function,
+                  const jagged::JaggedView<T>& jagged) {
   check_offsets(backend, function, jagged.offsets, jagged.values.rows);
 }
 
@@ -72,7 +77,7 @@ inline void check_matrix(const char* function, const char* what, std::int64_t ro
 /// Checks two parts, sequence by sequence, and the matrix that holds both.
 template <class Backend, class T>
 void check_parts(const Backend& backend, const char* function, const char* what,
-                 const JaggedView<T>& first, const JaggedView<T>& second,
+                 const jagged::JaggedView<T>& first, const jagged::JaggedView<T>& second,
                  MatrixView<const float> joined) {
   check_jagged(backend, function, first);
   check_jagged(backend, function, second);
@@ -86,6 +91,8 @@ void check_parts(const Backend& backend, const char* function, const char* what,
 }
 
 }  // namespace detail
+
+namespace jagged {
 
 /// Writes padded [sequences * max_length, columns] = each sequence's rows, then zeros; of a longer
 /// one the first or the last max_length rows. padded_dense_to_jagged is the way back.
@@ -178,6 +185,7 @@ void segment_sum(const Backend& backend, JaggedView<const float> jagged, MatrixV
                        jagged.values.columns);
   op::run<op::SegmentSum>(backend, {jagged.shape(), false, jagged.values, to});
 }
+
 template <class Backend>
 void segment_mean(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_mean", jagged);
@@ -196,6 +204,7 @@ void segment_sum_backward(const Backend& backend, MatrixView<const float> gradie
                        to.sequences(), to.values.columns);
   op::run<op::SpreadSegments>(backend, {to.shape(), false, gradient, to.values});
 }
+
 template <class Backend>
 void segment_mean_backward(const Backend& backend, MatrixView<const float> gradient,
                            JaggedView<float> to) {
@@ -283,5 +292,7 @@ void lengths_to_offsets(const Backend& backend, std::span<const std::int64_t> le
   op::run<op::OffsetsFromSequenceLengths>(
       backend, {lengths.data(), static_cast<std::int64_t>(lengths.size()), offsets.data()});
 }
+
+}  // namespace jagged
 
 }}  // namespace tessera::v0

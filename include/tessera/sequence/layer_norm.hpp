@@ -26,7 +26,7 @@ struct RowMoments {
   float scale = 0;  ///< 1 / sqrt(variance + epsilon)
 };
 
-/// y = (x - mean) scale weight + bias, over a row of `width` elements. Sums are in double.
+/// Computes y = (x - mean) scale weight + bias, over a row of `width` elements. Sums are in double.
 inline RowMoments layer_norm(const float* x, const float* weight, const float* bias, float epsilon,
                              std::int64_t width, float* y) {
   const double mean =

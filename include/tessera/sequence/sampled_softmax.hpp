@@ -46,7 +46,7 @@ struct SampledSoftmaxBatch {
 ///     SampledSoftmax softmax(host, {.scale = 1, .normalizer = targets});
 class SampledSoftmax {
  public:
-  /// Results do not depend on the backend's threads.
+  /// Makes the loss. Results do not depend on the backend's threads.
   explicit SampledSoftmax(const Host& backend, SampledSoftmaxOptions options = {})
       : threads_(backend.threads()), options_(options) {
     require(std::isfinite(options.scale) && options.scale > 0,
@@ -125,8 +125,8 @@ class SampledSoftmax {
     count("log probabilities of negatives", batch.negative_log_q.size(), m, !corrected);
   }
 
-  /// Rows [first, first + count): logits, their softmax, the gradients but those of negatives.
-  /// Returns the sum of the losses.
+  /// Computes rows [first, first + count): logits, their softmax, the gradients but those of
+  /// negatives. Returns the sum of the losses.
   template <IdType Id>
   double chunk(const SampledSoftmaxBatch<Id>& batch, std::int64_t first, std::int64_t count,
                std::int64_t block, double share, MatrixView<float> d_queries,

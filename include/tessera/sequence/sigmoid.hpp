@@ -7,7 +7,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// e^x for |x| up to 87, to two units in the last place: what compilers turn into vector
+/// Returns e^x for |x| up to 87, to two units in the last place: what compilers turn into vector
 /// instructions, as they do not the library's function. Method and coefficients: Cephes, expf.
 inline float exp_near(float x) {
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number

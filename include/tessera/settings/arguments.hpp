@@ -52,7 +52,8 @@ struct LayoutArguments {
 }  // namespace detail
 
 template <class WidthList, class O, class Backend, class Comm, class... Policies>
-  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order && OptimizerOrGroups<O>)
+  requires(detail::LayoutArguments<WidthList, O, Backend, Comm>::in_order &&
+           detail::OptimizerOrGroups<O>)
 class LayoutCollection;
 
 namespace detail {

@@ -18,7 +18,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
 ///
@@ -56,8 +56,6 @@ struct CollectionOptions {
   /// of tables OnFile: where their rows are, and how many are in memory
   TableFiles files{};
 };
-
-namespace detail {
 
 /// Returns what an element and a row cost of a training group; of -1 the most of any.
 template <class T, class Trained>
@@ -125,5 +123,4 @@ void require_sound(const Options& options, int ranks) {
           "ranks have different numbers of ids left");
 }
 
-}  // namespace detail
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -22,6 +22,8 @@ constexpr std::int64_t operator""_GiB(unsigned long long n) {
 }
 }  // namespace literals
 
+namespace detail {
+
 /// Bytes that one element and one row of a table cost, optimizer state included.
 struct MemoryCost {
   std::int64_t per_element = 4;
@@ -38,13 +40,9 @@ constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& other
                                      : MemoryCost{table.bytes_per_element, table.bytes_per_row};
 }
 
-namespace detail {
-
 /// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where
 /// the cache is; of one on a GPU 48 of them are in the host's memory.
 inline constexpr std::int64_t cache_slot_bytes = 56;
-
-}  // namespace detail
 
 /// Returns bytes of a shard in a tier's memory; a cache is in the device's.
 constexpr std::int64_t bytes_in(const Shard& shard, const MemoryCost& cost, Tier memory) {
@@ -52,6 +50,8 @@ constexpr std::int64_t bytes_in(const Shard& shard, const MemoryCost& cost, Tier
   const bool cache = memory == Tier::device && shard.tier != memory;
   return cost.of(rows) + (cache ? rows.rows() * detail::cache_slot_bytes : 0);
 }
+
+}  // namespace detail
 
 /// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model
 /// (docs/cost_model.md) needs to know of their speed, per rank. The speeds' defaults are those of
@@ -101,12 +101,16 @@ struct Cluster {
   constexpr Topology topology() const { return {ranks, ranks_per_node}; }
 };
 
+namespace detail {
+
 /// Returns bytes of a rank in a tier's memory; 0: see Cluster.
 constexpr std::int64_t memory_of(const Cluster& cluster, Tier tier) {
   return tier == Tier::device ? cluster.memory_per_rank
          : tier == Tier::host ? cluster.host_memory_per_rank
                               : cluster.file_memory_per_rank;
 }
+
+}  // namespace detail
 
 /// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25
 /// GB/s of InfiniBand per GPU.

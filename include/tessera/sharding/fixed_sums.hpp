@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// Returns the layout, changed where its sums would depend on the number of ranks or the plan.
 /// Tables that a feature of several ids reads (`lists`, by feature of the layout) are cut into the
@@ -88,4 +88,4 @@ inline Layout with_fixed_sums(const Layout& layout, std::int64_t blocks,
   return make_layout(layout.topology, layout.tables, layout.features, shards);
 }
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

@@ -428,16 +428,12 @@ struct FeatureShape {
   int width = 0;
 };
 
-}  // namespace detail
-
 /// Returns whether the rows of some feature come to the rank that asks unpooled.
 constexpr bool keeps_rows(const Layout& layout) {
   for (const FeatureSpec& feature : layout.features)
     if (keeps_rows(feature.pooling)) return true;
   return false;
 }
-
-namespace detail {
 
 /// `layout`: one whose features are resolved.
 constexpr FeatureShape shape_of_features(const Layout& layout) {

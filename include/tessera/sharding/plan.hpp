@@ -17,13 +17,13 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+
 /// Rows of a table that the plan leaves open, known when the collection is constructed.
 struct TableRows {
   std::string_view table;
   std::int64_t rows = 0;
 };
-
-namespace detail {
 
 /// Replaces tables' rows; a name that no table has, or that comes twice, is the layout's fault.
 constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
@@ -312,7 +312,7 @@ class Plan {
   static constexpr bool exchanges = Arithmetic::exchanges();
 
   /// Whether some feature is a sequence or pooled by max: code for those is compiled.
-  static constexpr bool keeps_rows = tessera::keeps_rows(Arithmetic::uncut());
+  static constexpr bool keeps_rows = tessera::detail::keeps_rows(Arithmetic::uncut());
 
   /// Whether every policy says that it cuts no columns (docs/concepts/sharding_policy.md): code for
   /// cut ones is not compiled.
@@ -321,7 +321,8 @@ class Plan {
   /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never
   /// throws for a bad plan: the result's `fault` says what is wrong. `rows` fills in (or replaces)
   /// tables' rows.
-  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
+  static constexpr Layout layout(const Topology& topology,
+                                 std::span<const detail::TableRows> rows = {}) {
     return Arithmetic::layout(topology, rows);
   }
 
@@ -337,6 +338,8 @@ class Plan {
   static constexpr auto table_widths = detail::array_of<Arithmetic::row_widths>();
 };
 
+namespace detail {
+
 /// Returns bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of
 /// tables that say none.
 constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, int rank, Tier tier) {
@@ -346,8 +349,6 @@ constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, in
       bytes += bytes_in(shard, memory_cost(layout.tables[shard.table], cost), tier);
   return bytes;
 }
-
-namespace detail {
 
 /// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
 /// into its share of the host's (0: no limit there); else names the largest table of the fullest

@@ -53,15 +53,19 @@ concept TableSource = requires {
   { T::specs[0] } -> std::convertible_to<const TableSpec&>;
 };
 
+namespace detail {
+
 template <class T>
 inline constexpr std::size_t table_count = std::size(T::specs);
+
+}  // namespace detail
 
 /// Several table sources side by side.
 ///
 ///     using All = TableList<Query, User, Country>;
 template <TableSource... Sources>
 struct TableList {
-  static constexpr std::size_t count = (std::size_t{0} + ... + table_count<Sources>);
+  static constexpr std::size_t count = (std::size_t{0} + ... + detail::table_count<Sources>);
   static constexpr std::array<TableSpec, count> specs = [] {
     std::array<TableSpec, count> all{};
     std::size_t n = 0;
@@ -79,7 +83,7 @@ struct TableList {
     std::size_t n = 0;
     [[maybe_unused]] const auto append = [&]<class Source>(std::type_identity<Source>) {
       const std::size_t first = n;
-      for (std::size_t i = 0; i < table_count<Source>; ++i, ++n)
+      for (std::size_t i = 0; i < detail::table_count<Source>; ++i, ++n)
         leader[n] = requires { Source::is_fused; } ? first : n;
     };
     (append(std::type_identity<Sources>{}), ...);
@@ -96,13 +100,19 @@ struct Fused {
   static constexpr auto specs = TableList<Sources...>::specs;
 };
 
+namespace detail {
+
 struct Unweighted {};
+
+}  // namespace detail
+
 struct Weighted {};
 /// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id
 /// weights.
 ///
 ///     using Clicked = Feature<"clicked", "query">;  // reads table "query"
-template <FixedString Name, FixedString TableName, Pooling P = Sum, class Weights = Unweighted>
+template <FixedString Name, FixedString TableName, Pooling P = Sum,
+          class Weights = detail::Unweighted>
 struct Feature {
   static constexpr auto name = Name;
   static constexpr auto table = TableName;

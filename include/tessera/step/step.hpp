@@ -148,7 +148,7 @@ class StepProgress {
 template <IdType Id, class Backend>
 struct Step {
   /// Where vectors of sequences go; set before `route`, which forgets it unless it throws.
-  SequenceOutputs vectors;
+  detail::SequenceOutputs vectors;
 
   detail::StepProgress progress;
   detail::AdmittedBatch<Id, Backend> batch;
@@ -268,6 +268,8 @@ struct Pooled {
   }
 };
 
+namespace detail {
+
 /// What `evaluate` gives: pooled vectors, and those of sequences. Valid until the next one.
 template <IdType Id, class Backend, class T = float>
 struct Evaluated : MatrixView<T> {
@@ -282,5 +284,7 @@ struct Evaluated : MatrixView<T> {
     return step->template sequence<Name>();
   }
 };
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

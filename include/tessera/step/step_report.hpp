@@ -28,6 +28,9 @@ enum class ReportedStage : std::uint8_t {
   weight_gradients,
   update
 };
+
+namespace detail {
+
 inline constexpr std::array<std::string_view, 8> reported_stages{
     "route", "lookup", "exchange", "assemble", "split", "exchange_gradients", "weight_gradients",
     "update"};
@@ -51,35 +54,41 @@ struct StageReport {
   double imbalance = 0;
 };
 
+}  // namespace detail
+
 /// What a step of the optimizer took on one rank, over all batches that it accumulated.
 struct StepReport {
   std::int64_t step = 0;     ///< counted from 1
   std::int64_t batches = 0;  ///< that were given to it; one counts once for each of its losses
-  std::array<StageReport, reported_stages.size()> stages{};
+  std::array<detail::StageReport, detail::reported_stages.size()> stages{};
   /// of all gradients before they were clipped; NaN but under ClipByGlobalNorm
   double norm = std::numeric_limits<double>::quiet_NaN();
   /// share of this rank's gradients that clipping made smaller: of elements, or of rows
   double clipped_share = 0;
-  double imbalance = 0;            ///< as of a stage, of the whole step
-  std::vector<StageSpan> spans{};  ///< in the order of their ends
+  double imbalance = 0;                    ///< as of a stage, of the whole step
+  std::vector<detail::StageSpan> spans{};  ///< in the order of their ends
 
-  const StageReport& operator[](ReportedStage stage) const {
+  const detail::StageReport& operator[](ReportedStage stage) const {
     return stages[static_cast<std::size_t>(stage)];
   }
-  StageReport& operator[](ReportedStage stage) { return stages[static_cast<std::size_t>(stage)]; }
+  detail::StageReport& operator[](ReportedStage stage) {
+    return stages[static_cast<std::size_t>(stage)];
+  }
   double seconds() const {
     double sum = 0;
-    for (const StageReport& stage : stages) sum += stage.seconds;
+    for (const detail::StageReport& stage : stages) sum += stage.seconds;
     return sum;
   }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
-    for (const StageReport& stage : stages) sum += stage.bytes;
+    for (const detail::StageReport& stage : stages) sum += stage.bytes;
     return sum;
   }
   /// Distinct rows (parts of rows, where columns are cut) that this rank updated.
   std::int64_t merged_rows() const { return (*this)[ReportedStage::update].rows; }
 };
+
+namespace detail {
 
 /// How evenly ranks share a stage.
 struct StageBalance {
@@ -89,8 +98,10 @@ struct StageBalance {
   double imbalance() const { return mean > 0 ? most / mean : 1; }
 };
 
-inline StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage) {
-  StageBalance balance;
+}  // namespace detail
+
+inline detail::StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage) {
+  detail::StageBalance balance;
   for (std::size_t r = 0; r < of_ranks.size(); ++r) {
     const double seconds = of_ranks[r][stage].seconds;
     balance.mean += seconds / static_cast<double>(of_ranks.size());
@@ -103,7 +114,7 @@ inline StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage 
 }
 
 /// The same of whole steps.
-inline StageBalance balance(std::span<const StepReport> of_ranks) {
+inline detail::StageBalance balance(std::span<const StepReport> of_ranks) {
   std::vector<StepReport> whole(of_ranks.size());
   for (std::size_t r = 0; r < whole.size(); ++r) whole[r].stages[0].seconds = of_ranks[r].seconds();
   return balance(whole, static_cast<ReportedStage>(0));
@@ -113,7 +124,7 @@ inline StageBalance balance(std::span<const StepReport> of_ranks) {
 /// Collective.
 template <class Comm>
 std::vector<StepReport> gather_reports(Comm& communicator, const StepReport& own) {
-  constexpr std::size_t stages = reported_stages.size(), numbers = 3 * stages + 4;
+  constexpr std::size_t stages = detail::reported_stages.size(), numbers = 3 * stages + 4;
   std::array<double, numbers> mine{};
   const auto pack = [&](auto& report, auto* at, const auto& move) {
     for (std::size_t i = 0; i < stages; ++i) {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// What caches of tables have done so far.
 struct CacheCounters {
@@ -30,4 +30,4 @@ struct CacheCounters {
   }
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

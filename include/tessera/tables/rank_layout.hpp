@@ -96,7 +96,7 @@ class RankLayout {
       : ranks_(layout.ranks()),
         rank_(rank),
         features_(layout.features.size()),
-        keeps_rows_(tessera::keeps_rows(layout)) {
+        keeps_rows_(detail::keeps_rows(layout)) {
     plan_arenas(layout, training);
     add_slots(layout, training);
     add_chains();
@@ -261,7 +261,7 @@ class RankLayout {
                              layout.feature_column[f] + r.column_begin, r.width()});
         const std::pair column(layout.feature_column[f] + r.column_begin,
                                static_cast<int>(r.width()));
-        const bool summed = !whole && !tessera::keeps_rows(layout.features[f].pooling);
+        const bool summed = !whole && !detail::keeps_rows(layout.features[f].pooling);
         if (summed && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) ==
                           summed_columns_.rend())
           summed_columns_.push_back(column);

@@ -275,13 +275,13 @@ void with_training_group(int group, F&& f) {
   }
 }
 
-}  // namespace detail
-
 /// An optimizer for all tables, or TrainingGroups.
 template <class T>
 concept OptimizerOrGroups = Optimizer<T> || requires(const T& t) {
   t.group_of_table;
   t.groups;
 };
+
+}  // namespace detail
 
 }}  // namespace tessera::v0

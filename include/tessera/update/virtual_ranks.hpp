@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tessera { inline namespace v0 {
+namespace tessera { inline namespace v0 { namespace detail {
 
 /// A global batch in a fixed number of parts, whatever the number of ranks: the sums of the parts'
 /// dense gradients and losses are associated as one binary tree, of which every rank holds a
@@ -124,4 +124,4 @@ class VirtualRanks {
   Buffer<float, Backend> slices_;
 };
 
-}}  // namespace tessera::v0
+}}}  // namespace tessera::v0::detail

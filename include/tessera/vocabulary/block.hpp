@@ -63,11 +63,11 @@ class VocabularyBlock {
     }
   }
 
-  /// Keys with a row, and keys that are counted without one.
+  /// Return the keys with a row, and keys that are counted without one.
   std::int64_t admitted() const { return static_cast<std::int64_t>(size_) - candidates_; }
   std::int64_t candidates() const { return candidates_; }
   std::int64_t used_rows() const { return used_; }
-  /// Slots that the search for a key looks at, at most.
+  /// Returns the slots that the search for a key looks at, at most.
   std::size_t longest_search() const {
     std::size_t longest = 0;
     for (std::size_t i = 0; i < slots_.size(); ++i)

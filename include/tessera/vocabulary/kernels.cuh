@@ -108,7 +108,7 @@ __device__ inline std::uint32_t vocabulary_thread() {
   return blockIdx.x * vocabulary_threads + threadIdx.x;
 }
 
-/// The last of `count` ascending numbers that is at most `value`.
+/// Returns the last of `count` ascending numbers that is at most `value`.
 template <class T, class At>
 __device__ std::uint32_t last_at_most(std::uint32_t count, T value, At at) {
   std::uint32_t low = 0, high = count - 1;
@@ -122,7 +122,7 @@ __device__ std::uint32_t last_at_most(std::uint32_t count, T value, At at) {
   return low;
 }
 
-/// Which rank decides about each key; how many keys of each feature go to each.
+/// Finds which rank decides about each key; how many keys of each feature go to each.
 template <int = 0>
 __global__ void vocabulary_owners(const VocabularyFeature* features,
                                   const std::uint32_t feature_count,
@@ -150,7 +150,7 @@ __global__ void vocabulary_gather(const std::int64_t* from, const std::uint32_t*
   if (i < count) to[i] = from[order[i]];
 }
 
-/// Keys arrived by rank and feature (`arrived`: where each such segment begins); they are put in
+/// Puts keys, which arrived by rank and feature (`arrived`: where each such segment begins), in
 /// order by feature and rank (`arranged`).
 template <int = 0>
 __global__ void vocabulary_arrange(const VocabularyFeature* features,
@@ -171,14 +171,14 @@ __global__ void vocabulary_arrange(const VocabularyFeature* features,
   b.sources[to] = i;
 }
 
-/// Known keys' entries. Nothing else changes the table meanwhile.
+/// Finds known keys' entries. Nothing else changes the table meanwhile.
 template <int = 0>
 __global__ void vocabulary_find(const VocabularyState s, const VocabularyBatch b) {
   const std::uint32_t i = vocabulary_thread();
   if (i < b.count) b.entries[i] = s.find(b.keys[i], b.blocks[i]);
 }
 
-/// Unknown keys take places in the table, under numbers behind those of all entries.
+/// Gives unknown keys places in the table, under numbers behind those of all entries.
 template <int = 0>
 __global__ void vocabulary_claim(const VocabularyState s, const VocabularyBatch b) {
   const std::uint32_t i = vocabulary_thread();
@@ -202,7 +202,7 @@ __global__ void vocabulary_mark_new(const VocabularyState s, const VocabularyBat
   b.ranks[i] = i < b.count && b.entries[i] == no_entry && s.index[b.slots[i]] == b.known + i;
 }
 
-/// New entries: of equal keys, the one that has the place in the table makes it.
+/// Adds new entries: of equal keys, the one that has the place in the table makes it.
 template <int = 0>
 __global__ void vocabulary_add(const VocabularyState s, const VocabularyBatch b) {
   const std::uint32_t i = vocabulary_thread();
@@ -232,7 +232,7 @@ __global__ void vocabulary_count(const VocabularyState s, const VocabularyBatch 
   atomicMax(&s.first[b.entries[i]], b.stamp(i));
 }
 
-/// Each key once, at its first place: its count, and whether it has now earned a row.
+/// Touches each key once, at its first place: its count, and whether it has now earned a row.
 template <int = 0>
 __global__ void vocabulary_touch(const VocabularyState s, const VocabularyBatch b) {
   const std::uint32_t i = vocabulary_thread();
@@ -259,8 +259,8 @@ __global__ void vocabulary_list_newcomers(const VocabularyBatch b, std::uint32_t
   if (i < b.count && b.ranks[i + 1] != b.ranks[i]) newcomers[b.ranks[i]] = b.entries[i];
 }
 
-/// Keys to sort newcomers by: first, where there are not enough rows, by their counts; then by
-/// block.
+/// Writes keys to sort newcomers by: first, where there are not enough rows, by their counts; then
+/// by block.
 template <int = 0>
 __global__ void vocabulary_newcomer_keys(const VocabularyState s, const VocabularyGrant* grants,
                                          const bool by_block, const std::uint32_t* newcomers,
@@ -275,7 +275,7 @@ __global__ void vocabulary_newcomer_keys(const VocabularyState s, const Vocabula
 template <int = 0>
 __global__ void vocabulary_grant(const VocabularyState s, const VocabularyGrant* grants,
                                  const std::uint32_t* newcomers, const std::uint32_t count,
-                                 ReusedRow* reused) {
+                                 tessera::detail::ReusedRow* reused) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= count) return;
   const std::uint32_t e = newcomers[i], block = s.blocks[e];
@@ -302,8 +302,8 @@ __device__ inline std::uint32_t& owner_of(const VocabularyState& s, const ShortB
   return s.owners[s.infos[block.block].first_row + (t - block.first)];
 }
 
-/// Keys to sort the rows of short blocks by, those to be taken away first: pass 0, then 1, then by
-/// block. `places` is set in pass 0.
+/// Writes keys to sort the rows of short blocks by, those to be taken away first: pass 0, then 1,
+/// then by block. `places` is set in pass 0.
 template <int = 0>
 __global__ void vocabulary_victim_keys(const VocabularyState s, const ShortBlock* short_blocks,
                                        const std::uint32_t count, const std::uint32_t step,
@@ -349,7 +349,7 @@ __global__ void vocabulary_mark_free(const VocabularyState s, const ShortBlock* 
       t < end && owner_of(s, short_blocks[short_block_of(short_blocks, count, t)], t) == no_entry;
 }
 
-/// The free rows of short blocks, ascending; and what is now the least count of their keys.
+/// Lists the free rows of short blocks, ascending; and what is now the least count of their keys.
 template <int = 0>
 __global__ void vocabulary_list_free(const VocabularyState s, const ShortBlock* short_blocks,
                                      const std::uint32_t count, const std::uint32_t* ranks) {
@@ -362,7 +362,7 @@ __global__ void vocabulary_list_free(const VocabularyState s, const ShortBlock* 
         static_cast<std::int32_t>(t - block.first);
 }
 
-/// The row of each key, in the order in which the keys arrived.
+/// Writes the row of each key, in the order in which the keys arrived.
 template <int = 0>
 __global__ void vocabulary_answer(const VocabularyState s, const VocabularyBatch b) {
   const std::uint32_t i = vocabulary_thread();
@@ -373,7 +373,7 @@ __global__ void vocabulary_answer(const VocabularyState s, const VocabularyBatch
       row < 0 ? 0 : static_cast<std::int32_t>(s.infos[b.blocks[i]].begin + row);
 }
 
-/// The answers in the order of the caller's keys. `order` null: they are in it.
+/// Writes the answers in the order of the caller's keys. `order` null: they are in it.
 template <class Id>
 __global__ void vocabulary_hand_back(const std::int32_t* answers, const std::uint32_t* order,
                                      const std::uint32_t count, Id* rows) {
@@ -391,8 +391,8 @@ __global__ void vocabulary_halve(const VocabularyState s, const std::uint32_t en
   if (s.counts[e] != 0) atomicAdd(&s.tallies[s.blocks[e]].left, 1u);
 }
 
-/// Which entries stay: all but those of blocks [drop_begin, drop_end), and but those whose count is
-/// 0.
+/// Marks which entries stay: all but those of blocks [drop_begin, drop_end), and but those whose
+/// count is 0.
 template <int = 0>
 __global__ void vocabulary_mark_kept(const VocabularyState s, const std::uint32_t entries,
                                      const std::uint32_t drop_begin, const std::uint32_t drop_end,

@@ -27,6 +27,8 @@ enum class Eviction : std::uint8_t {
   oldest,          ///< of those not seen for the longest time
 };
 
+namespace detail {
+
 /// The keys of one table.
 struct VocabularyTable {
   /// of the table. Row 0 is shared by all keys that have no row of their own
@@ -36,6 +38,8 @@ struct VocabularyTable {
   Eviction eviction = Eviction::least_frequent;
 };
 
+}  // namespace detail
+
 class Host;
 
 /// Maps raw keys to rows of tables on a backend: vocabulary/vocabulary.hpp has that of Host,
@@ -44,7 +48,7 @@ template <class Comm, class Backend = Host>
 class Vocabulary;
 
 struct VocabularyOptions {
-  std::vector<VocabularyTable> tables{};
+  std::vector<detail::VocabularyTable> tables{};
   /// whose keys each feature holds; empty: feature i has table i
   std::vector<int> feature_table{};
   std::uint64_t seed = 0;  ///< of the hash that gives keys to blocks of rows
@@ -55,6 +59,8 @@ Vocabulary(Comm&, VocabularyOptions) -> Vocabulary<Comm, Host>;
 template <class Comm, class Backend>
 Vocabulary(Comm&, const Backend&, VocabularyOptions) -> Vocabulary<Comm, Backend>;
 
+namespace detail {
+
 /// A row that now has another key than before: its weights and state belong to the old one.
 struct ReusedRow {
   std::int64_t table = 0;
@@ -62,8 +68,6 @@ struct ReusedRow {
   friend auto operator<=>(const ReusedRow&, const ReusedRow&) = default;
   friend bool operator==(const ReusedRow&, const ReusedRow&) = default;
 };
-
-namespace detail {
 
 /// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be
 /// saved.
@@ -186,9 +190,9 @@ struct VocabularyLayout {
     return options.tables[static_cast<std::size_t>(block.table)];
   }
 
-  /// Of records that any ranks exported, in any order, joined or not, those that this rank decides
-  /// about, keys ascending. Throws InvalidArgument for records of another table or with other
-  /// options, and for what no vocabulary holds.
+  /// Returns, of records that any ranks exported, in any order, joined or not, those that this rank
+  /// decides about, keys ascending. Throws InvalidArgument for records of another table or with
+  /// other options, and for what no vocabulary holds.
   VocabularyRecords own_records(int t, std::span<const VocabularyRecords> parts) const {
     const Table& table = tables.at(static_cast<std::size_t>(t));
     const std::size_t blocks = table.local.size();

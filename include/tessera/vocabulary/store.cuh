@@ -29,7 +29,7 @@ class VocabularyStore {
       : backend_(backend), layout_(layout), own_(layout.own.size()) {
     std::vector<VocabularyBlockInfo> infos;
     for (const tessera::detail::VocabularyLayout::Block& block : layout_.own) {
-      const VocabularyTable& table = layout_.options_of(block);
+      const tessera::detail::VocabularyTable& table = layout_.options_of(block);
       infos.push_back({tessera::detail::secret_vocabulary_seed(), block.table, block.begin,
                        static_cast<std::uint32_t>(own_rows_), table.admit_after,
                        table.eviction == Eviction::least_frequent});
@@ -71,7 +71,7 @@ class VocabularyStore {
 
   /// Counts the batch of a step, gives rows to keys that have earned one, answers, and forgets.
   /// Adds rows that changed hands.
-  void learn(const VocabularyBatch& batch, std::vector<ReusedRow>& reused) {
+  void learn(const VocabularyBatch& batch, std::vector<tessera::detail::ReusedRow>& reused) {
     if (batch.count == 0) return;
     if (size_ + batch.count > capacity_) {
       relocate(std::max(2 * capacity_, size_ + batch.count), 0, 0);
@@ -118,7 +118,7 @@ class VocabularyStore {
     backend_.fill_zero(entries_.first.data(), entries_.first.span().size_bytes());
   }
 
-  /// In which some key was last seen, or 0. Waits.
+  /// Returns the step in which some key was last seen, or 0. Waits.
   std::int64_t last_step() const {
     std::int64_t last = 0;
     for (const std::uint32_t step : download(backend_, entries_.steps, size_))
@@ -338,7 +338,7 @@ class VocabularyStore {
   }
 
   void admit(const std::vector<VocabularyTally>& tallies, int count,
-             std::vector<ReusedRow>& reused_rows) {
+             std::vector<tessera::detail::ReusedRow>& reused_rows) {
     std::vector<VocabularyGrant> grants(own_.size());
     std::uint32_t first = 0, reused = 0, first_row = 0;
     bool by_frequency = false;
@@ -375,7 +375,7 @@ class VocabularyStore {
     }
     run("vocabulary_grant", count, vocabulary_grant<>, state(), on_device, sorted.values,
         static_cast<std::uint32_t>(count), grow(backend_, reused_, reused));
-    const std::vector<ReusedRow> taken = download(backend_, reused_, reused);
+    const std::vector<tessera::detail::ReusedRow> taken = download(backend_, reused_, reused);
     reused_rows.insert(reused_rows.end(), taken.begin(), taken.end());
   }
 
@@ -467,7 +467,7 @@ class VocabularyStore {
   Buffer<ShortBlock, Cuda> short_blocks_;
   Buffer<VocabularyGrant, Cuda> grants_;
   Buffer<std::uint8_t, Cuda> forgetful_;
-  Buffer<ReusedRow, Cuda> reused_;
+  Buffer<tessera::detail::ReusedRow, Cuda> reused_;
 };
 
 }}}}  // namespace tessera::v0::gpu::detail

@@ -57,9 +57,10 @@ class Vocabulary<Comm, Cuda> {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// As Vocabulary::learn. The rows that changed hands are in host memory.
+  /// Learns as Vocabulary::learn does. The rows that changed hands are in host memory.
   template <IdType Id>
-  std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+  std::span<const detail::ReusedRow> learn(const KeyedJagged<std::int64_t>& keys,
+                                           std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
     gpu::detail::VocabularyBatch batch = receive(keys, rows);
@@ -90,7 +91,8 @@ class Vocabulary<Comm, Cuda> {
   std::int64_t admitted(int table) const { return store_.admitted(table); }
   std::int64_t candidates(int table) const { return store_.candidates(table); }
 
-  /// As Vocabulary's, whose records are the same: they move between the two. The host waits.
+  /// Exports records as Vocabulary's, whose records are the same: they move between the two. The
+  /// host waits.
   tessera::detail::VocabularyRecords export_records(int table) const {
     return store_.export_records(table);
   }
@@ -241,7 +243,7 @@ class Vocabulary<Comm, Cuda> {
   // of this rank's keys, as they were sent; null: unchanged
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;
-  std::vector<ReusedRow> own_reused_, reused_;
+  std::vector<detail::ReusedRow> own_reused_, reused_;
 };
 
 }}  // namespace tessera::v0

@@ -41,8 +41,8 @@ class Vocabulary<Comm, Host> {
  public:
   static constexpr std::int64_t kSharedRow = 0;
 
-  /// Blocks are divided over the backend's threads. Throws InvalidArgument for tables without a row
-  /// besides the shared one.
+  /// Makes a vocabulary. Blocks are divided over the backend's threads. Throws InvalidArgument for
+  /// tables without a row besides the shared one.
   Vocabulary(Comm& communicator, const Host& backend, VocabularyOptions options)
       : communicator_(communicator),
         threads_(backend.threads()),
@@ -55,13 +55,14 @@ class Vocabulary<Comm, Host> {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// One training batch: counts the keys of all ranks, admits and evicts, and returns the row of
-  /// each of this rank's keys (`rows`, parallel to keys.ids). Returns the rows that changed hands,
-  /// the same on every rank, ascending, valid until the next call: the caller gives them first
-  /// values before it looks up this batch, and after it has updated what it looked up before.
+  /// Learns one training batch: counts the keys of all ranks, admits and evicts, and returns the
+  /// row of each of this rank's keys (`rows`, parallel to keys.ids). Returns the rows that changed
+  /// hands, the same on every rank, ascending, valid until the next call: the caller gives them
+  /// first values before it looks up this batch, and after it has updated what it looked up before.
   /// Collective.
   template <IdType Id>
-  std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+  std::span<const detail::ReusedRow> learn(const KeyedJagged<std::int64_t>& keys,
+                                           std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
     ++step_;
@@ -89,7 +90,7 @@ class Vocabulary<Comm, Host> {
   }
 
   int tables() const { return static_cast<int>(layout_.tables.size()); }
-  /// Batches learned.
+  /// Returns the number of batches learned.
   std::int64_t step() const { return step_; }
   /// Continues as after so many batches. Throws InvalidArgument for fewer than a key was last seen
   /// in.
@@ -102,8 +103,8 @@ class Vocabulary<Comm, Host> {
     detail::require_vocabulary_step(step, last);
     step_ = step;
   }
-  /// Keys with a row of their own, and keys counted without one, among those that this rank decides
-  /// about.
+  /// Return the keys with a row of their own, and keys counted without one, among those that this
+  /// rank decides about.
   std::int64_t admitted(int table) const {
     return count(table, &detail::VocabularyBlock::admitted);
   }
@@ -177,7 +178,7 @@ class Vocabulary<Comm, Host> {
   };
 
   detail::VocabularyBlock new_block(const detail::VocabularyLayout::Block& block) const {
-    const VocabularyTable& table = layout_.options_of(block);
+    const detail::VocabularyTable& table = layout_.options_of(block);
     return detail::VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
 
@@ -195,7 +196,7 @@ class Vocabulary<Comm, Host> {
     communicator_.all_to_all(send, send_counts, std::span<F>(receive), receive_counts);
   }
 
-  /// Keys go to the ranks that decide about them, by feature and sample; rows come back.
+  /// Sends keys to the ranks that decide about them, by feature and sample; rows come back.
   template <IdType Id, class Answer>
   void translate(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows, const Answer& answer) {
     const std::size_t ranks = static_cast<std::size_t>(communicator_.size()),
@@ -351,7 +352,7 @@ class Vocabulary<Comm, Host> {
   std::vector<std::int64_t> sorted_;
   std::vector<std::uint32_t> sources_;
   std::vector<std::int32_t> answers_;
-  std::vector<ReusedRow> own_reused_, reused_;
+  std::vector<detail::ReusedRow> own_reused_, reused_;
 };
 
 }}  // namespace tessera::v0
