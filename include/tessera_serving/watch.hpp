@@ -16,6 +16,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -42,19 +43,12 @@ class CheckpointWatch {
       : folder_(std::move(folder)), take_(std::move(take)), every_(every) {
     require(every_.count() > 0, "CheckpointWatch: a look every {} ms; give 1 at least",
             every_.count());
-    thread_ = std::thread([this] { run(); });
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
   CheckpointWatch(const CheckpointWatch&) = delete;
   CheckpointWatch& operator=(const CheckpointWatch&) = delete;
   /// Waits for a `take` that has begun.
-  ~CheckpointWatch() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
+  ~CheckpointWatch() = default;
 
   Status status() const {
     const std::lock_guard lock(mutex_);
@@ -71,9 +65,9 @@ class CheckpointWatch {
   /// Tells a checkpoint from another that is saved under its name later.
   using Seen = std::tuple<std::filesystem::path, std::uint64_t, std::int64_t, std::int64_t>;
 
-  void run() {
+  void run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (!ended_) {
+    while (!stop.stop_requested()) {
       lock.unlock();
       std::optional<std::int64_t> taken;
       std::string error;
@@ -90,7 +84,7 @@ class CheckpointWatch {
         ++status_.taken;
       }
       changed_.notify_all();
-      changed_.wait_for(lock, every_, [&] { return ended_; });
+      changed_.wait_for(lock, stop, every_, [] { return false; });
     }
   }
 
@@ -113,10 +107,9 @@ class CheckpointWatch {
   std::chrono::milliseconds every_;
   Seen seen_{};  ///< the thread's
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  mutable std::condition_variable_any changed_;
   Status status_;
-  bool ended_ = false;
-  std::thread thread_;
+  std::jthread thread_;  // last: it uses the others
 };
 
 }}  // namespace tessera::v0

@@ -11,8 +11,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -49,7 +49,11 @@ class RouteAhead {
   RouteAhead(Embeddings& embeddings, Comm& second, Backend backend)
       : embeddings_(embeddings), communicator_(second), backend_(std::move(backend)) {
     if (!detail::queues_calls(second))
-      thread_ = std::thread([this, setup = detail::thread_setup(backend_)] { work(setup); });
+      thread_ =
+          std::jthread([this, setup = detail::thread_setup(backend_)](const std::stop_token& stop) {
+            setup();
+            work(stop);
+          });
   }
   RouteAhead(const RouteAhead&) = delete;
   RouteAhead& operator=(const RouteAhead&) = delete;
@@ -58,10 +62,9 @@ class RouteAhead {
     bool busy = false;
     {
       const std::lock_guard lock(mutex_);
-      stop_ = true;
       busy = state_ == State::routing;
     }
-    changed_.notify_all();
+    thread_.request_stop();
     if (busy) communicator_.interrupt("a batch that was being routed ahead was given up");
     if (thread_.joinable()) thread_.join();
     backend_.wait_for(embeddings_.backend());  // which still may use what is freed now
@@ -101,12 +104,11 @@ class RouteAhead {
  private:
   enum class State { idle, routing, routed };
 
-  void work(const std::function<void()>& setup) {
-    setup();
+  void work(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stop_ || state_ == State::routing; });
-      if (stop_) return;
+      changed_.wait(lock, stop, [&] { return state_ == State::routing; });
+      if (stop.stop_requested()) return;
       lock.unlock();
       route();
       lock.lock();
@@ -133,12 +135,11 @@ class RouteAhead {
   std::array<StepState, 2> steps_;
   std::size_t next_ = 0;  // step that is being routed, or will be
   std::mutex mutex_;      // guards what follows
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   State state_ = State::idle;
-  bool stop_ = false;
   KeyedJagged<Id> ids_;
   std::exception_ptr error_;
-  std::thread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 }}  // namespace tessera::v0

@@ -51,10 +51,7 @@ class BucketedAllReduce {
   BucketedAllReduce(const BucketedAllReduce&) = delete;
   BucketedAllReduce& operator=(const BucketedAllReduce&) = delete;
   /// Waits for a bucket under way: end the communicator first where peers may not come.
-  ~BucketedAllReduce() {
-    worker_.request_stop();
-    changed_.notify_all();
-  }
+  ~BucketedAllReduce() = default;
 
   /// Tells that `part` is final: it ends where the last one began, or at the end of the buffer.
   void ready(std::span<const float> part) {
@@ -118,8 +115,7 @@ class BucketedAllReduce {
   void work(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock,
-                    [&] { return stop.stop_requested() || (!buckets_.empty() && !failure_); });
+      changed_.wait(lock, stop, [&] { return !buckets_.empty() && !failure_; });
       if (stop.stop_requested()) return;
       const std::span<float> bucket = buckets_.front();
       lock.unlock();
@@ -142,7 +138,7 @@ class BucketedAllReduce {
   std::size_t begin_, end_;  // of the bucket that is being filled
   std::function<void()> await_gradients_, await_sums_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<std::span<float>> buckets_;
   std::exception_ptr failure_;
   std::jthread worker_;  // last: it uses the others

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -39,17 +40,12 @@ inline std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
 class NcclWatchdog {
  public:
   NcclWatchdog(ncclComm_t comm, std::chrono::nanoseconds timeout, std::string_view late)
-      : comm_(comm), timeout_(timeout), late_(late), thread_([this] { work(); }) {}
+      : comm_(comm),
+        timeout_(timeout),
+        late_(late),
+        thread_([this](const std::stop_token& stop) { work(stop); }) {}
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
-  ~NcclWatchdog() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
 
   /// While it lives, a call is inside NCCL. A revocation that has begun ends before it does.
   class Call {
@@ -93,16 +89,17 @@ class NcclWatchdog {
     deadline_ = deadline;
   }
 
-  void work() {
+  void work(const std::stop_token& stop) {
     using namespace std::chrono_literals;
     const std::chrono::nanoseconds longest = 50ms;
     const std::chrono::nanoseconds period =
         timeout_.count() == 0 ? longest
                               : std::clamp<std::chrono::nanoseconds>(timeout_ / 8, 1ms, longest);
     std::unique_lock lock(mutex_);
-    while (!stop_ && fault_.empty()) {
-      changed_.wait_for(lock, period);
-      if (stop_) return;
+    while (fault_.empty()) {
+      changed_.wait_for(lock, stop, period,
+                        [&] { return !interruption_.empty() && deadline_ != Clock::time_point{}; });
+      if (stop.stop_requested()) return;
       fault_ = find_fault();
       // The lock is held: who ends a call, or asks, waits until the communicator is at rest.
       if (!fault_.empty()) revoke();
@@ -128,11 +125,10 @@ class NcclWatchdog {
   const std::chrono::nanoseconds timeout_;
   const std::string_view late_;
   std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool stop_ = false;
+  std::condition_variable_any changed_;
   Clock::time_point deadline_{};  // of the call under way, if one is
   std::string interruption_, fault_;
-  std::thread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 /// A call of NCCL that may never return and cannot be ended from outside (joining, ending), made on
