@@ -227,7 +227,7 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::no_policy:
       return fmt::format(
           "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
-          "TablePin::policy (planned_policy<P>(name))",
+          "`policy` of its pin (planned_policy<P>(name))",
           name);
     case PlanFault::Kind::no_group:
       return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
