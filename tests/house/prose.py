@@ -5,12 +5,14 @@
     prose.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 
 One sentence a source line, so that a change shows in a diff; table cells of at most 100 characters; headings in place of paragraphs that
-begin in bold; and none of WORDS, nor in headers' comments. README.md is short. Links from any page lead to files and headings that are
-there, and to every page leads a README.md. A decision has a date.
+begin in bold; and none of WORDS, nor in headers' comments. A comment above a function begins with a verb: Returns, Throws, Makes.
+README.md is short. Links from any page lead to files and headings that are there, and to every page leads a README.md. A decision has a date.
 """
 import pathlib
 import re
 import sys
+
+from public_names import closing, without_noise
 
 MOST_LINES, MOST_COLUMNS = 110, 160  # of README.md
 MOST_OF_A_CELL = 100
@@ -25,6 +27,12 @@ PAGE_WORDS = WORDS + [
     (re.compile(r"\bof (?:one's|a user's) own\b", re.I), "'of one's own': 'your own'"),
     (re.compile(r"(?:^|[.:;] )Where\b(?![^.]*\?)|\b(?:only|except|but|and|or) where\b|\bwhere (?:there|no)\b"), "'where' of a condition: 'if'"),
 ]
+VERB = re.compile(r"[A-Z][a-z]+s\b|(?:Return|Note|Called|Collective)\b")
+NO_VERBS = set("""As Always Its Bags Bits Blocks Bytes Chunks Columns Communicators Constraints Elements Entries Features Floats Gradients Ids Inputs
+    Integers Jobs Keys Labels Lanes Less Lines Milliseconds Neighbours Numbers Offsets Outputs Owners Parts Pieces Products Ranks Readers
+    Rectangles Requests Results Rows Seconds Sizes Slots Tables Tensors Texts This Threads Vectors Weights Words""".split())
+LEADS = re.compile(r"\s*(?:\[\[.*?\]\]|template\s*(?=<)|requires\b|[A-Z_]{4,}(?:\([^()]*\))?|(?:inline|static|constexpr|consteval|explicit|virtual|"
+                   r"friend|extern|__\w+__)\b)")
 FENCE = re.compile(r"^\s*```")
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 DATED = re.compile(r"\A# .*\n\n.*, [1-9]\d? [A-Z][a-z]+ 20\d\d\.\n")
@@ -100,12 +108,57 @@ def broken_links(root, pages):
             yield f"{path.relative_to(root).as_posix()}:1: no README.md leads here"
 
 
+def is_function(code, at):
+    """Whether the declaration at this offset of code without comments is a function's."""
+    while lead := LEADS.match(code, at):
+        at = lead.end()
+        if lead[0].strip() == "template":
+            at = closing(code, at, "<>")
+        elif lead[0].strip() == "requires" and code[at:].lstrip().startswith("("):
+            at = closing(code, code.index("(", at), "()")
+    i = at
+    while i < len(code):
+        if code[i] == "(":
+            word = re.search(r"(\w+|operator\S+)\s*$", code[at:i])
+            if word and word[1] in {"decltype", "noexcept", "alignas", "requires"}:
+                i = closing(code, i, "()")
+                continue
+            return bool(word) and not re.match(r"\s*(?:class|struct|union|enum|using|concept|namespace|static_assert)\b", code[at:i])
+        if code[i] == "<" and not code[at:i].endswith("operator"):
+            i = closing(code, i, "<>")
+        elif code[i] in "={;" and "operator" not in code[at:i]:
+            return False
+        else:
+            i += 1
+    return False
+
+
+def verb_faults(text):
+    """(line, fault) of comments above functions that begin with no verb."""
+    lines = text.splitlines(keepends=True)
+    code, at, before = without_noise(text), 0, None  # before: the first line of the comment above
+    for number, line in enumerate(lines, 1):
+        comment = re.match(r"\s*///(?!<) ?(.*)", line)
+        if comment:
+            before = before or (number, comment[1])
+        else:
+            if before and line.strip() and is_function(code, at):
+                word = VERB.match(before[1])
+                if not word or word[0] in NO_VERBS:
+                    yield before[0], f"a function's comment begins with a verb (Returns, Throws, Makes), not '{before[1].split(' ')[0]}'"
+            before = None
+        at += len(line)
+
+
 def comment_faults(root):
     """Of the headers' comments."""
     for path in sorted((root / "include").rglob("*")):
         if path.suffix not in {".hpp", ".cuh"}:
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = path.read_text()
+        for number, fault in verb_faults(text):
+            yield f"{path.relative_to(root).as_posix()}:{number}: {fault}"
+        for number, line in enumerate(text.splitlines(), 1):
             comment = re.search(r"//[/!]?<? ?(.*)", line)
             for word, instead in WORDS if comment else ():
                 if word.search(plain(comment[1])):

@@ -15,7 +15,10 @@ CLEAN = {
                     "- **An item**, bold.\n  It goes on.\n- another\n\n| where | `stands` |\n|---|---|\n| [short](https://example.com/" + "long" * 30 + ") | x |\n",
     "docs/decisions/README.md": "- [One](one.md)\n",
     "docs/decisions/one.md": "# One\n\nTopic, 27 November 2026.\n\nIt is so.\n",
-    "include/tessera/core/one.hpp": "/// Returns `lies`, where it is; as it is used.\nint lies();\n",
+    "include/tessera/core/one.hpp": "/// Returns `lies`, where it is; as it is used.\nint lies();\n"
+                                    "/// A number.\nconstexpr int rows = int(3);\n/// The rows.\ntemplate <class T = int>\nstruct S {\n"
+                                    "  /// Rows there are.\n  int rows = int();\n  /// Makes one\n  /// of N.\n  template <int N>\n"
+                                    "  explicit S(int n);\n};\n",
 }
 # (file, text to add at its end, or with a title in its place; part of the message)
 PLANTED = [
@@ -37,8 +40,10 @@ PLANTED = [
     ("docs/page.md", "\n[gone](decisions/one.md#two)\n", "page.md:23: the link 'decisions/one.md#two' leads to no heading"),
     ("docs/alone.md", "# Alone\n", "alone.md:1: no README.md leads here"),
     ("docs/decisions/one.md", "# One\n\nIt is so.\n", "one.md:3: a decision says when"),
-    ("include/tessera/core/one.hpp", "int two();  ///< nobody's\n", "core/one.hpp:3: 'nobody'"),
+    ("include/tessera/core/one.hpp", "int two();  ///< nobody's\n", "core/one.hpp:15: 'nobody'"),
     ("include/tessera/core/one.hpp", "/// The row lies there.\n", "'lies'"),
+    ("include/tessera/core/one.hpp", "/// The sum.\ntemplate <class T>\n  requires(sizeof(T) > 1)\nstd::vector<T> sum(T x);\n", "not 'The'"),
+    ("include/tessera/core/one.hpp", "/// Rows of it.\n/// Throws.\n[[nodiscard]] constexpr int rows();\n", "not 'Rows'"),
     ("README.md", "\n" * 110, "113 lines, at most 110"),
     ("README.md", "\n" + "long " * 33 + "\n", "165 characters, at most 160"),
 ]

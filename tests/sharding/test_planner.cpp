@@ -831,7 +831,7 @@ TEST_CASE("what is wrong with a policy is said before anything is planned") {
   CHECK(fault({.policies = {planned_policy<OnRank99>("x")}}).find("rank 99") != std::string::npos);
   CHECK(fault({.pins = {{.table = "b", .cut = Cut::own}}}) ==
         "AutoPlan: table 'b' is pinned to Cut::own without a policy; give one as "
-        "TablePin::policy (planned_policy<P>(name))");
+        "`policy` of its pin (planned_policy<P>(name))");
 }
 
 using WithPolicies =

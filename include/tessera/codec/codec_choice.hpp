@@ -23,7 +23,7 @@ class CodecChoice {
   static constexpr std::array<std::string_view, sizeof...(Cs)> names{Cs::name...};
 
  public:
-  /// The codec of this name; "": the first. Throws InvalidArgument that lists the names.
+  /// Takes the codec of this name; "": the first. Throws InvalidArgument that lists the names.
   explicit CodecChoice(std::string_view name = {}) {
     if (name.empty()) return;
     chosen_ = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());

@@ -149,13 +149,13 @@ struct Int8 {
   }
 
  private:
-  /// Bits of a float as an integer of the same order, and back: infinities and NaNs are outermost.
-  /// Compilers make vectors of integer minima, not of float ones.
+  /// Returns the bits of a float as an integer of the same order, and back: infinities and NaNs are
+  /// outermost. Compilers make vectors of integer minima, not of float ones.
   TESSERA_HOST_DEVICE static std::int32_t ordered(std::int32_t bits) {
     return bits ^ ((bits >> 31) & 0x7fffffff);
   }
 
-  /// Half codes per unit; 0 where every code is 0: rows without a range, or with a NaN.
+  /// Returns half the codes per unit; 0 where every code is 0: rows without a range, or with a NaN.
   TESSERA_HOST_DEVICE static float half_codes_per_unit(const Header& head) {
     return head.scale > 0 ? 2.0f / head.scale : 0.0f;
   }

@@ -58,15 +58,15 @@ class EmbeddingCollection
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
 
-  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot
-  /// carry out.
+  /// Takes a plan: every rank constructs the same plan. Throws InvalidArgument for a plan that
+  /// these ranks cannot carry out.
   EmbeddingCollection(Ranks& ranks,  // a misspelt option? Embeddings::Options{...} names it
                       backend_type backend, Options options)
       : Base(ranks, std::move(backend),
              plan::layout(Topology{ranks.size(), options.ranks_per_node}, options.rows),
              with_groups(options)) {}
 
-  /// What an element and a row of each table cost, in the order of the plan.
+  /// Returns what an element and a row of each table cost, in the order of the plan.
   static constexpr std::vector<detail::MemoryCost> memory_costs() {
     std::vector<detail::MemoryCost> costs;
     for (const TableSpec& table : plan::tables)
@@ -75,7 +75,7 @@ class EmbeddingCollection
     return costs;
   }
 
-  /// The constants and the rate of one of the training groups among these options:
+  /// Returns the constants and the rate of one of the training groups among these options:
   /// `Embeddings::of<Wide>(options).learning_rate = 0.1f`.
   template <class Group>
   static auto& of(Options& options) {
@@ -83,7 +83,7 @@ class EmbeddingCollection
   }
 
   using Base::set_learning_rate;
-  /// Of the training group of a table: `set_learning_rate<"wide">(0.1f)`.
+  /// Sets the rate of a table's training group: `set_learning_rate<"wide">(0.1f)`.
   template <FixedString Table>
   void set_learning_rate(float rate) {
     static_assert(std::any_of(plan::tables.begin(), plan::tables.end(),

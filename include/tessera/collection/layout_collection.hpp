@@ -60,9 +60,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// What one element and one row cost on a rank; of several training groups, the most.
   static constexpr detail::MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
 
-  /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
-  /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
-  /// what differs and where. Collective.
+  /// Takes a layout: every rank gives the same layout, made for communicator.size() ranks, and the
+  /// same options. Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of
+  /// them, with what differs and where. Collective.
   LayoutCollection(Comm& communicator, Backend backend, Layout layout, Options options)
       : Tables(communicator.rank(), std::move(backend), std::move(layout), std::move(options)),
         communicator_(communicator),
@@ -85,14 +85,16 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   std::uint64_t forwards_without_backward() const {
     return stages_.forwards_without_backward.load(std::memory_order_relaxed);
   }
-  /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it
-  /// waits for the backend's work, and throws a fault that `forward` has not.
+  /// Returns the bad ids seen by this rank so far, per table of the layout. Where the host cannot
+  /// see ids it waits for the backend's work, and throws a fault that `forward` has not.
   std::span<const std::uint64_t> bad_ids() const { return stages_.report.read(layout_); }
-  /// Gradients given to this rank's `backward` that were NaN or infinite (waits for the backend's
-  /// work), and steps that no rank carried out because of them; under NonFinite::count or reject.
+  /// Returns the number of gradients given to this rank's `backward` that were NaN or infinite
+  /// (waits for the backend's work), and steps that no rank carried out because of them; under
+  /// NonFinite::count or reject.
   std::uint64_t non_finite_gradients() const { return stages_.guard.counted(); }
   std::uint64_t rejected_steps() const { return stages_.guard.rejected(); }
-  /// Under ReportSteps: of the last step, on this rank; a GPU's host waits. On from the first step.
+  /// Returns, under ReportSteps, the report of the last step on this rank; a GPU's host waits. On
+  /// from the first step.
   const StepReport& step_report()
     requires(Settings::reports_steps)
   {
@@ -103,7 +105,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   {
     stages_.reporter.turn(on);
   }
-  /// Whose ids model-parallel input holds on this rank, in this order (indices into the features).
+  /// Returns whose ids model-parallel input holds on this rank, in this order (indices into the
+  /// features).
   std::span<const int> local_features() const { return store_.routing().local_features(); }
 
   // ---- one call per direction ----
@@ -115,7 +118,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return forward(ids, detail::make_matrix(backend_, output_, ids.batch, columns()));
   }
 
-  /// The same into the caller's memory: [batch, columns], any stride.
+  /// Does the same into the caller's memory: [batch, columns], any stride.
   template <IdType Id>
   Found<Id> forward(const KeyedJagged<Id>& ids, Output output) {
     StepState<Id>& step = step_of<Id>(own_steps_);
@@ -123,7 +126,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return forward_routed(step, output);
   }
 
-  /// The first; `vectors` says where those of some sequences are written, one per id
+  /// Does as the first; `vectors` says where those of some sequences are written, one per id
   /// (SequenceView).
   template <IdType Id>
   Found<Id> forward(const KeyedJagged<Id>& ids, detail::SequenceOutputs vectors)
@@ -133,8 +136,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return forward(ids);
   }
 
-  /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
-  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
+  /// Takes model-parallel input: `ids` are the global batch of local_features(). `sample_begin`:
+  /// first sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
   /// result is as from `forward`: this rank's samples, all columns and sequences, written as
   /// `vectors` says.
   template <IdType Id>
@@ -159,15 +162,15 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     update(step, gradient);
   }
 
-  /// The same where all features are sequences.
+  /// Does the same if all features are sequences.
   template <IdType Id>
   void backward(const Found<Id>& pooled, detail::SequenceGradients sequences) {
     backward(pooled, Gradient(nullptr, pooled.values.rows, 0), sequences);
   }
 
-  /// The first; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's
-  /// ids (0 for features without weights). With model-parallel input each rank gets its own shards'
-  /// share, and the ranks' sum is the gradient. Every rank must call this form.
+  /// Does as the first; `weight_gradients` gets the gradient of the per-id weights, parallel to the
+  /// batch's ids (0 for features without weights). With model-parallel input each rank gets its own
+  /// shards' share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
   void backward(const Found<Id>& pooled, Gradient gradient, std::span<float> weight_gradients,
                 detail::SequenceGradients sequences = {}) {
@@ -179,9 +182,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     update(step, gradient);
   }
 
-  /// As `backward`, but rows wait for `apply`: gradients of several batches, and of several losses
-  /// on one of them (the same `pooled` again), are summed, for one step. False, on every rank, where
-  /// `split` refuses the gradients: leave those that dense layers have of this batch out, too.
+  /// Does as `backward`, but rows wait for `apply`: gradients of several batches, and of several
+  /// losses on one of them (the same `pooled` again), are summed, for one step. False, on every
+  /// rank, where `split` refuses the gradients: leave those that dense layers have of this batch
+  /// out, too.
   template <IdType Id>
   bool accumulate(const Found<Id>& pooled, Gradient gradient,
                   detail::SequenceGradients sequences = {}) {
@@ -192,7 +196,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     Calls<Id>::accumulate(stages_, step, gradient, Kernels::template merge<Id, float>);
     return true;
   }
-  /// The optimizer's step (apply_accumulated): returns the norm before clipping, if `clip` needs it.
+  /// Makes the optimizer's step (apply_accumulated): returns the norm before clipping, if `clip`
+  /// needs it.
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     stages_.check_stage(communicator_, "apply");
@@ -216,9 +221,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return {output, &step};
   }
 
-  /// The same with a step and memory of the caller's. On the host, threads that have a step each
-  /// may do so side by side (on several ranks with a communicator each), and beside `route` and
-  /// `forward_routed` of other steps, but not beside anything that changes tables.
+  /// Does the same with a step and memory of the caller's. On the host, threads that have a step
+  /// each may do so side by side (on several ranks with a communicator each), and beside `route`
+  /// and `forward_routed` of other steps, but not beside anything that changes tables.
   template <IdType Id>
   void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, Output output) const {
     evaluate(step, ids, output, communicator_, backend_);
@@ -232,12 +237,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     end(step);
   }
 
-  /// The rest of `forward` for a step that has been routed.
+  /// Does the rest of `forward` for a step that has been routed.
   template <IdType Id>
   Found<Id> forward_routed(StepState<Id>& step, Output output) const {
     return forward_routed(step, output, communicator_, backend_);
   }
-  /// The same with another communicator of the same ranks and another backend: see `route`.
+  /// Does the same with another communicator of the same ranks and another backend: see `route`.
   template <IdType Id>
   Found<Id> forward_routed(StepState<Id>& step, Output output, Comm& communicator,
                            const Backend& backend) const {
@@ -257,8 +262,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     Calls<Id>::route(stages_, step, ids, communicator_, backend_, steps_.rates());
   }
 
-  /// The same with another communicator of the same ranks and another backend: so another thread
-  /// may route the next batch while this one does anything but route or ask for bad_ids
+  /// Does the same with another communicator of the same ranks and another backend: so another
+  /// thread may route the next batch while this one does anything but route or ask for bad_ids
   /// (RouteAhead); on the host it may also route, with another step.
   template <IdType Id>
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
@@ -280,7 +285,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     lookup(step, output, backend_);
   }
 
-  /// Pooled vectors go back to the ranks that own the samples.
+  /// Sends pooled vectors back to the ranks that own the samples.
   template <IdType Id>
   void exchange(StepState<Id>& step) const {
     stages_.check_stage(communicator_, "exchange");
@@ -308,13 +313,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return Calls<Id>::split(stages_, step, gradient, sequences, Kernels::whole_rows());
   }
 
-  /// Gradients go to the owners.
+  /// Sends gradients to the owners.
   template <IdType Id>
   void exchange_gradients(StepState<Id>& step) {
     Calls<Id>::exchange_gradients(stages_, step);
   }
 
-  /// The gradient of the per-id weights, before the update changes the rows: `out` as in
+  /// Computes the gradient of the per-id weights, before the update changes the rows: `out` as in
   /// `backward`, `gradient` as given to split. Collective; may be left out on all ranks.
   template <IdType Id>
   void weight_gradients(StepState<Id>& step, Gradient gradient, std::span<float> out) {
@@ -333,7 +338,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   // ---- tables ----
 
-  /// Rows of a table (index in layout().tables) that this rank holds start anew: see Vocabulary.
+  /// Lets rows of a table (index in layout().tables) that this rank holds start anew: see
+  /// Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     const detail::ObservedUpdate observed(stages_.updater.observers());
     store_.reset_rows(backend_, table, rows, options_.optimizer,
@@ -350,7 +356,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     stages_.updater.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(stages_.updater.observers(), &observer); }
-  /// The rows that updates and `reset_rows` change while the result lives: not after this.
+  /// Marks the rows that updates and `reset_rows` change while the result lives: not after this.
   std::unique_ptr<detail::RowMarks> mark_rows() {
     return std::make_unique<detail::MarkedRows<Backend>>(backend_, store_.routing().arenas(),
                                                          stages_.updater.marks());

@@ -57,7 +57,7 @@ class RouteAhead {
   }
   RouteAhead(const RouteAhead&) = delete;
   RouteAhead& operator=(const RouteAhead&) = delete;
-  /// A batch that was started and not taken is given up, on all ranks.
+  /// Gives up a batch that was started and not taken, on all ranks.
   ~RouteAhead() {
     bool busy = false;
     {

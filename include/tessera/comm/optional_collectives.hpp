@@ -18,7 +18,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// Both ends of a block come to the same size.
 struct BlockAlignment {
   std::size_t bytes = 1;
-  /// How many elements a block of so many takes.
+  /// Returns how many elements a block of so many takes.
   template <class T>
   std::size_t padded(std::size_t count) const {
     const std::size_t unit = bytes > sizeof(T) ? bytes / sizeof(T) : 1;
@@ -56,7 +56,7 @@ void all_gather(Comm& communicator, std::span<const T> send, std::span<T> receiv
         "tables alone");
 }
 
-/// `what` of the collection needs the sum.
+/// Sums over ranks: `what` of the collection needs it.
 template <class T, class Comm>
 void all_reduce(Comm& communicator, std::span<T> values, std::string_view what) {
   if constexpr (HasAllReduce<Comm>)

@@ -53,8 +53,8 @@ void lookup_any_width(const Cuda& backend, const T* arena, int width,
       pool_any_width<T, Id, Out>, arena, width);
 }
 
-/// The canonical mean square (op/mean_square.hpp) of a row of `width` values, value(column) each: a
-/// lane per block of columns, blocks added in order.
+/// Returns the canonical mean square (op/mean_square.hpp) of a row of `width` values, value(column)
+/// each: a lane per block of columns, blocks added in order.
 template <class Value>
 __device__ float mean_square_any_width(const Value& value, int width, int lane) {
   const int blocks = (width + op::mean_square_block - 1) / op::mean_square_block;
@@ -77,7 +77,7 @@ __device__ float mean_square_any_width(const Value& value, int width, int lane) 
   return sum / static_cast<float>(width);
 }
 
-/// What the optimizer measures of one element.
+/// Returns what the optimizer measures of one element.
 template <Element T, Optimizer O>
 __device__ float measured_at(const DeviceArena<T, O>& to, const typename O::Step& step,
                              std::int64_t at, float gradient) {
@@ -87,7 +87,7 @@ __device__ float measured_at(const DeviceArena<T, O>& to, const typename O::Step
   return step.measured(to_float(to.arena[at]), gradient, state);
 }
 
-/// op::Measure: a thread takes an element.
+/// Runs op::Measure: a thread takes an element.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
     measure_rows(const DeviceArena<T, O> to, const typename O::Step step,
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(any_width_threads)
   if constexpr (tessera::detail::MeasuresWeights<O>) weights[i] = to_float(to.arena[at]);
 }
 
-/// `count_at`: where the number of rows is, if the host does not know it.
+/// Applies to rows. `count_at`: where the number of rows is, if the host does not know it.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
     apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step given,
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(any_width_threads)
   }
 }
 
-/// op::ArenaState with its segments in device memory.
+/// Returns op::ArenaState with its segments in device memory.
 template <Element T, Optimizer O>
 DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& state) {
   DeviceArena<T, O> arena{};

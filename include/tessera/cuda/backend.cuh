@@ -36,7 +36,7 @@ class Cuda {
   /// The host cannot read or write this backend's memory.
   static constexpr bool host_readable = false;
 
-  /// Memory of the user's resource for `count` elements, uninitialized.
+  /// Returns memory of the user's resource for `count` elements, uninitialized.
   template <class T>
   gpu::DeviceBuffer<T> buffer(std::int64_t count) const {
     return {count, stream_, memory_};
@@ -61,7 +61,8 @@ class Cuda {
     return [device] { gpu::check(cudaSetDevice(device), "choosing GPU {}", device); };
   }
 
-  /// Memory of the host that the GPU reads and writes, too, and that copies do not wait for.
+  /// Allocates memory of the host that the GPU reads and writes, too, and that copies do not wait
+  /// for.
   static void* allocate_host(std::size_t bytes) {
     return gpu::PageLockedMemory::of_process().allocate(bytes);
   }
@@ -103,8 +104,8 @@ class Cuda {
     return other;
   }
 
-  /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until
-  /// the slot is asked for more. Throws if a slot would grow while the stream is captured.
+  /// Returns scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid
+  /// until the slot is asked for more. Throws if a slot would grow while the stream is captured.
   void* scratch(gpu::ScratchSlot slot, std::size_t bytes) const {
     gpu::DeviceBuffer<std::byte>& block = scratch_->blocks[static_cast<std::size_t>(slot)];
     if (block.bytes() < bytes) {

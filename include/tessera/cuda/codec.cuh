@@ -18,9 +18,10 @@
 namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
-/// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
-/// columns are compared by address, modulo the stride. Where columns of two jobs overlap and are
-/// not the same, every job gets a round of its own. Where no job adds, no element is written twice.
+/// Returns jobs in as few rounds as keep the order of those that write the same columns of a
+/// matrix: columns are compared by address, modulo the stride. Where columns of two jobs overlap
+/// and are not the same, every job gets a round of its own. Where no job adds, no element is
+/// written twice.
 inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::DecodeJob> jobs) {
   struct Columns {
     std::int64_t width = 0;
@@ -96,7 +97,7 @@ inline __device__ float4 sum_of(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// The i-th piece, which is a Piece.
+/// Moves the i-th piece, which is a Piece.
 template <class Piece, class Job>
 __device__ void move_piece(const MoveGroup<Job>& group, std::int64_t i) {
   const RowPlace place = group.pieces.place(i);
@@ -109,7 +110,7 @@ __device__ void move_piece(const MoveGroup<Job>& group, std::int64_t i) {
     target = piece;
 }
 
-/// A thread moves four floats: one piece, or four.
+/// Moves rows: a thread moves four floats, one piece or four.
 template <class Job>
 __global__ void __launch_bounds__(move_threads)
     move_rows(const GroupBatch<MoveGroup<Job>> __grid_constant__ batch) {
@@ -159,7 +160,7 @@ struct EncodedRow {
                 "LaneCodec: four columns must make one to four words");
   static constexpr int words = piece_bytes / 4;
 
-  /// Words of a piece of `count` columns.
+  /// Returns the words of a piece of `count` columns.
   static __device__ int words_of(int count) {
     return static_cast<int>(C::bytes(count) - C::bytes(0)) / 4;
   }
@@ -171,7 +172,7 @@ struct EncodedRow {
   }
 };
 
-/// Words between memory that is aligned to 4 and a lane; all at once where they are `whole`.
+/// Loads words between memory that is aligned to 4 and a lane; all at once where they are `whole`.
 template <int Count>
 __device__ __forceinline__ void load_words(const std::byte* from, bool whole, int count,
                                            std::uint32_t (&words)[Count]) {
@@ -200,7 +201,7 @@ __device__ __forceinline__ void store_words(std::byte* to, bool whole, int count
     if (i < count) reinterpret_cast<std::uint32_t*>(to)[i] = words[i];
 }
 
-/// A codec's range from another lane.
+/// Returns a codec's range from another lane.
 template <class T>
 __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
@@ -213,8 +214,8 @@ __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
   return other;
 }
 
-/// A group of lanes encodes a row, four columns per lane and turn, after it has found the row's
-/// range together where the codec has one. Neighbouring groups take neighbouring rows:
+/// Encodes rows: a group of lanes encodes a row, four columns per lane and turn, after it has found
+/// the row's range together where the codec has one. Neighbouring groups take neighbouring rows:
 ///
 ///     width 16, 4 lanes    warp: rows 0 1 2 3 4 5 6 7, then, of the next flight, 64 .. 71
 template <LaneCodec C>
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(codec_threads)
   }
 }
 
-/// The same division of the work.
+/// Decodes rows, with the same division of the work.
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
     decode_rows(const GroupBatch<op::DecodeJob> __grid_constant__ batch) {
@@ -341,7 +342,7 @@ __global__ void __launch_bounds__(codec_threads)
   }
 }
 
-/// For codecs that give whole rows only: a thread takes a row.
+/// Encodes for codecs that give whole rows only: a thread takes a row.
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
     encode_whole_rows(const GroupBatch<op::EncodeJob> __grid_constant__ batch) {
@@ -426,7 +427,7 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
   }
 
  private:
-  /// Floats of a job's rows, so that the next job's are aligned to 16 bytes.
+  /// Returns the floats of a job's rows, so that the next job's are aligned to 16 bytes.
   static std::int64_t padded(const Job& job) {
     return gpu::ceil_divide(job.rows * job.width, 4) * 4;
   }

@@ -14,7 +14,7 @@ namespace gpu::detail {
 
 inline constexpr int copy_threads = 256;
 
-/// A thread per word; neighbouring threads take neighbouring words of a row.
+/// Copies rows, a thread per word; neighbouring threads take neighbouring words of a row.
 template <class Word>
 __global__ void __launch_bounds__(copy_threads) copy_rows(const op::CopyRows::Parameters p) {
   const std::int64_t words = p.row_bytes / static_cast<std::int64_t>(sizeof(Word));

@@ -27,7 +27,7 @@ struct DistinctArray {
   const std::int64_t* offsets;
   std::int64_t bags;
 
-  /// Id i; -1 behind the last.
+  /// Returns id i; -1 behind the last.
   __device__ std::int64_t id(std::int64_t i) const {
     if (offsets == nullptr) return ids[i];
     const std::int64_t place = offsets[0] + i;
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(distinct_threads)
   places[i] = i;
 }
 
-/// Whether a sorted key is the first of its kind.
+/// Returns whether a sorted key is the first of its kind.
 template <class Key>
 __device__ bool begins(const Key* keys, std::uint32_t i) {
   return keys[i] != no_key<Key> && (i == 0 || keys[i - 1] != keys[i]);
 }
 
-/// 1 where a key is the first of its kind, and a 0 behind the last.
+/// Writes 1 where a key is the first of its kind, and a 0 behind the last.
 template <class Key>
 __global__ void __launch_bounds__(distinct_threads)
     mark_first_keys(const Key* keys, const std::uint32_t entries, std::uint32_t* marks) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(distinct_threads)
   if (i <= entries) marks[i] = i < entries && begins(keys, i);
 }
 
-/// Distinct keys before those of each array, and of all: from the sums of marks.
+/// Counts distinct keys before those of each array, and of all: from the sums of marks.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
     count_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
@@ -99,8 +99,9 @@ __global__ void __launch_bounds__(distinct_threads)
   first_distinct[a] = before[low];
 }
 
-/// Entry i of the sorted ones tells its place where its id is among the distinct ones; the
-/// first of its kind writes it there. `fills_room`: place i gets -1 if no distinct id comes there.
+/// Writes the distinct ids: entry i of the sorted ones tells its place where its id is among the
+/// distinct ones; the first of its kind writes it there. `fills_room`: place i gets -1 if no
+/// distinct id comes there.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
     write_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
@@ -163,7 +164,7 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
   }
 
  private:
-  /// `first_distinct`: empty where the room is filled.
+  /// Finds distinct ids. `first_distinct`: empty where the room is filled.
   template <class Key>
   static void find(const Cuda& backend, const std::vector<gpu::detail::DistinctArray<Id>>& arrays,
                    std::uint32_t entries, std::int64_t key_bound,

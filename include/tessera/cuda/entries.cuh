@@ -152,7 +152,7 @@ PlacedEntries<Payload> place_entries(const Cuda& backend,
   return {entries.keys, entries.values, places, bags, entries.keys != parts.rows(memory, false)};
 }
 
-/// The same with the gradients of the groups. `vector`: as rows_aligned_for's.
+/// Returns the same with the gradients of the groups. `vector`: as rows_aligned_for's.
 template <class Payload, IdType Id, Element G>
 SortedEntries<Payload, G> with_gradients(const Cuda& backend, const PlacedEntries<Payload>& placed,
                                          std::span<const op::GradientGroup<Id, G>> groups,
@@ -185,7 +185,7 @@ SortedEntries<Payload, G> with_gradients(const Cuda& backend, const PlacedEntrie
           0};
 }
 
-/// Both, in scratch memory.
+/// Returns both, in scratch memory.
 template <class Payload, IdType Id, Element G>
 SortedEntries<Payload, G> sort_entries(const Cuda& backend,
                                        std::span<const op::GradientGroup<Id, G>> groups,

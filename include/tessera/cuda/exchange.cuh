@@ -15,7 +15,8 @@ namespace gpu::detail {
 
 inline constexpr int zero_threads = 256;
 
-/// A thread stores a Piece, one float or four; neighbouring threads take neighbouring pieces.
+/// Zeroes rows: a thread stores a Piece, one float or four; neighbouring threads take neighbouring
+/// pieces.
 template <class Piece>
 __global__ void __launch_bounds__(zero_threads)
     zero_rows(const op::ZeroRows::Parameters p, const RowPieces pieces) {

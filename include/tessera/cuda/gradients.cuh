@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
 inline constexpr int gradient_threads = 256;
-/// A block adds in its own memory first. Sums of integers have no order.
+/// Adds squares: a block adds in its own memory first. Sums of integers have no order.
 template <int = 0>
 __global__ void __launch_bounds__(gradient_threads)
     add_squares(const float* values, const std::int64_t count, std::int64_t* digits) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(gradient_threads)
   if (i < count) values[i] = op::ClipValues::clipped(values[i], factor, limit);
 }
 
-/// A thread per value.
+/// Clips rows, a thread per value.
 template <int = 0>
 __global__ void __launch_bounds__(gradient_threads)
     clip_rows(const std::int64_t* rows, float* gradients, const std::int64_t count, const int width,

@@ -56,8 +56,8 @@ struct GroupBatch {
     int group;
     std::int64_t block;  ///< of the group's
   };
-  /// In place of `find`. Where groups take turns, neighbouring columns of a row are written at about
-  /// the same time. `MayTakeTurns`: whether the launch may have asked for that.
+  /// Returns a place, as `find` would. Where groups take turns, neighbouring columns of a row are
+  /// written at about the same time. `MayTakeTurns`: whether the launch may have asked for that.
   template <bool MayTakeTurns>
   TESSERA_HOST_DEVICE Place place(std::uint32_t block) const {
     if (MayTakeTurns && in_turns) {

@@ -35,7 +35,8 @@ struct SumsSoFar {
   }
 };
 
-/// Which places begin a row without a sum so far: a word of bits per window, and how many bits.
+/// Marks which places begin a row without a sum so far: a word of bits per window, and how many
+/// bits.
 template <class Payload>
 __global__ void __launch_bounds__(merge_threads)
     mark_rows(const SortedEntries<Payload> in, const SumsSoFar so_far, std::uint32_t* marks,

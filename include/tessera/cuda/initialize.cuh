@@ -13,7 +13,7 @@ namespace gpu::detail {
 
 inline constexpr int initialize_threads = 256;
 
-/// A thread writes an element; a table has more of them than 32 bits count.
+/// Initializes: a thread writes an element; a table has more of them than 32 bits count.
 template <Element T, Initializer F>
 __global__ void __launch_bounds__(initialize_threads)
     initialize(const typename op::Initialize<T, F>::Parameters p, const std::int64_t first) {

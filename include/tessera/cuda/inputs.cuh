@@ -37,8 +37,8 @@ __device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::in
   return x < low ? low : x > high ? high : x;
 }
 
-/// A warp takes 32 neighbouring bags of a feature and deals their entries, which are side by side,
-/// out to its lanes.
+/// Admits ids: a warp takes 32 neighbouring bags of a feature and deals their entries, which are
+/// side by side, out to its lanes.
 template <IdType Id>
 __global__ void __launch_bounds__(admit_threads)
     admit_ids(const AdmitArrays<Id> __grid_constant__ arrays,

@@ -16,7 +16,8 @@ namespace gpu::detail {
 
 inline constexpr int jagged_threads = 256;
 
-/// A warp copies a row. `Gather`: to[r] = from[place(r)], or zeros; else to[place(r)] = from[r].
+/// Moves rows: a warp copies a row. `Gather`: to[r] = from[place(r)], or zeros; else to[place(r)] =
+/// from[r].
 template <bool Gather, class Place>
 __global__ void __launch_bounds__(jagged_threads)
     move_jagged(const op::Sequences sequences, const Place place,
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(jagged_threads)
   if (s < p.sequences.count) p.lengths[s] = p.sequences.length(s);
 }
 
-/// One block.
+/// Sums lengths, in one block.
 template <int = 0>
 __global__ void __launch_bounds__(sum_threads)
     offsets_from_sequence_lengths(const op::OffsetsFromSequenceLengths::Parameters p) {

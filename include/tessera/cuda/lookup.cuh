@@ -20,7 +20,7 @@ inline constexpr int lookup_threads = 256;
 template <int Width, class Out>
 inline constexpr bool takes_turns = Width * sizeof(Out) <= 32;
 
-/// The rows of `ids`; zeros for negative ones. No row waits for another: the condition is a
+/// Loads the rows of `ids`; zeros for negative ones. No row waits for another: the condition is a
 /// predicate of the load, not a branch around it.
 template <class T, int Width, class Id, int Flight>
 __device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::int64_t row_bias,
@@ -36,9 +36,9 @@ __device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::in
   }
 }
 
-/// Rows go from table to output unchanged: a group of lanes copies rows_in_flight rows at a time,
-/// all loaded before the first is stored. Neighbouring groups take neighbouring bags, so a warp
-/// writes one piece of memory:
+/// Copies rows: they go from table to output unchanged: a group of lanes copies rows_in_flight rows
+/// at a time, all loaded before the first is stored. Neighbouring groups take neighbouring bags, so
+/// a warp writes one piece of memory:
 ///
 ///     warp      rows base + [0, groups)          group g copies rows base + g, base + groups + g, ...
 ///               rows base + groups + [0, groups)
@@ -73,10 +73,10 @@ __global__ void __launch_bounds__(lookup_threads)
   }
 }
 
-/// The rows of entries [begin, begin + count) in their order, `flight` loaded before the first is
-/// added; the next ids are asked for while rows are on their way. Rows that are read again come from
-/// near caches: then instructions count, and a whole flight takes an id, an address, a load and
-/// additions by row.
+/// Sums the rows of entries [begin, begin + count) in their order, `flight` loaded before the first
+/// is added; the next ids are asked for while rows are on their way. Rows that are read again come
+/// from near caches: then instructions count, and a whole flight takes an id, an address, a load
+/// and additions by row.
 template <class T, int Width, bool Weighted, class Id>
 __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restrict__ arena,
                                                                const op::Bags<Id>& bags,
@@ -129,7 +129,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
   return sum;
 }
 
-/// A group of lanes sums a bag. Lanes do not talk to each other.
+/// Pools bags: a group of lanes sums a bag. Lanes do not talk to each other.
 template <Element T, IdType Id, int Width, Element Out = float>
 __global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::words <= 4 ? 4 : 3)
     pool_bags(const T* __restrict__ arena,
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(lookup_threads, RowLanes<T, Width>::words <= 4
                 rows_aligned_for(group.output, group.output_stride, Lanes::vector), lane, sum);
 }
 
-/// A group of lanes sums rows_in_flight neighbouring bags, each in its order; as many rows are
-/// loaded before the first is added, of the next bags, too. For short bags.
+/// Pools bags: a group of lanes sums rows_in_flight neighbouring bags, each in its order; as many
+/// rows are loaded before the first is added, of the next bags, too. For short bags.
 ///
 ///     bags      0        | 1   | 2 (empty) | 3               |
 ///     rows      a b c d  | e f |           | g h i j k       |      of four in flight: a b c d, e f g h, i j k

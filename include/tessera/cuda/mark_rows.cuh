@@ -12,9 +12,9 @@ namespace gpu::detail {
 
 inline constexpr int mark_threads = 256;
 
-/// A block takes 256 neighbouring bags and goes through their entries, which are side by side. Of
-/// the lanes that have the same row one sets the bit: popular rows would else make all wait for one
-/// word.
+/// Marks rows: a block takes 256 neighbouring bags and goes through their entries, which are side
+/// by side. Of the lanes that have the same row one sets the bit: popular rows would else make all
+/// wait for one word.
 template <IdType Id>
 __global__ void __launch_bounds__(mark_threads)
     mark_rows(std::uint32_t* bits, const GroupBatch<op::Bags<Id>> __grid_constant__ batch) {

@@ -12,7 +12,7 @@ namespace gpu::detail {
 
 inline constexpr int max_threads = 256;
 
-/// The entry of a bag that has the largest value of a column; -1: the bag has no row.
+/// Returns the entry of a bag that has the largest value of a column; -1: the bag has no row.
 template <class Parameters>
 __device__ std::int64_t largest_entry(const Parameters& p, std::int64_t bag, std::int64_t column,
                                       float& largest) {

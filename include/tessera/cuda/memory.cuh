@@ -42,7 +42,7 @@ class AsyncMemoryResource {
   }
 
  private:
-  /// Once per device.
+  /// Lets the pool keep its memory, once per device.
   void keep_memory() {
     int device = 0;
     check(cudaGetDevice(&device), "asking which GPU a thread works with");
@@ -85,7 +85,7 @@ static_assert(MemoryResource<PlainMemoryResource>);
 /// through it. Trivially copyable.
 class MemoryResourceRef {
  public:
-  /// The driver's pool; cudaMalloc where the GPU that is asked first has none.
+  /// Takes the driver's pool; cudaMalloc where the GPU that is asked first has none.
   MemoryResourceRef() : MemoryResourceRef(of_driver()) {}
 
   template <MemoryResource R>
@@ -116,7 +116,7 @@ class MemoryResourceRef {
         has_pools() ? MemoryResourceRef(pool) : MemoryResourceRef(plain);
     return chosen;
   }
-  /// True without a GPU, too: the first allocation says so.
+  /// Returns true without a GPU, too: the first allocation says so.
   static bool has_pools() {
     int device = 0, pools = 1;
     if (cudaGetDevice(&device) == cudaSuccess &&

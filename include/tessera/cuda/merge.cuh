@@ -102,7 +102,7 @@ struct alignas(8) WindowPiece {
     return {row, static_cast<std::uint32_t>(first | count << 8 | (begins_row ? 1 << 16 : 0) |
                                             (finishes_row ? 1 << 17 : 0))};
   }
-  /// Its first place among those of the block.
+  /// Returns its first place among those of the block.
   __device__ std::uint32_t first() const { return bits & 0xffu; }
   __device__ int count() const { return static_cast<int>(bits >> 8 & 0xffu); }
   __device__ bool begins_row() const { return (bits >> 16 & 1u) != 0; }
@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(merge_threads)
   }
 }
 
-/// One step up the tree: sums up to 32 sums of `unit` entries each, and finishes the rows that end
-/// there. A warp looks through 32 windows for rows that have more than `unit` entries.
+/// Goes one step up the tree: sums up to 32 sums of `unit` entries each, and finishes the rows that
+/// end there. A warp looks through 32 windows for rows that have more than `unit` entries.
 template <class Sink, class Payload>
 __global__ void __launch_bounds__(merge_threads, 2)
     merge_partials(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial,

@@ -12,8 +12,8 @@ namespace gpu::detail {
 
 inline constexpr int non_finite_threads = 256;
 
-/// Threads go through the elements in strides, without a division for each; a warp adds what it
-/// found with one atomic: sums of integers have no order.
+/// Counts: threads go through the elements in strides, without a division for each; a warp adds
+/// what it found with one atomic: sums of integers have no order.
 template <Element T>
 __global__ void __launch_bounds__(non_finite_threads)
     count_non_finite(const MatrixView<const T> values, unsigned long long* count) {

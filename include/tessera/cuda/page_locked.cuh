@@ -42,14 +42,14 @@ class PageLockedMemory {
   PageLockedMemory& operator=(const PageLockedMemory&) = delete;
   ~PageLockedMemory() = default;
 
-  /// That of all backends.
+  /// Returns that of all backends.
   static PageLockedMemory& of_process() {
     static PageLockedMemory* const memory =
         new PageLockedMemory;  // freed by buffers that end later
     return *memory;
   }
 
-  /// Only while no pieces are locked.
+  /// Sets the options, only while no pieces are locked.
   void configure(Options options) {
     const std::lock_guard lock(mutex_);
     require(blocks_.empty() && options.piece > 0 && options.piece % page == 0,
@@ -119,7 +119,7 @@ class PageLockedMemory {
       give_back(static_cast<std::byte*>(p), mapped, mapped);
   }
 
-  /// Of pieces that are locked now; what cudaMallocHost gave is not counted.
+  /// Returns the bytes of pieces that are locked now; what cudaMallocHost gave is not counted.
   std::size_t bytes() const {
     const std::lock_guard lock(mutex_);
     return bytes_;
@@ -156,7 +156,7 @@ class PageLockedMemory {
     return p;
   }
 
-  /// New pages come from the node where it has room, else from others.
+  /// Binds memory to a node: new pages come from the node where it has room, else from others.
   static long bind(void* p, std::size_t bytes, int node) {
     constexpr int bits = 8 * sizeof(unsigned long);
     std::array<unsigned long, 16> nodes{};

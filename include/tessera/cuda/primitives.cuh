@@ -18,30 +18,30 @@
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
-/// A static variable in the block's shared memory, uninitialized: one per type and tag.
+/// Returns a static variable in the block's shared memory, uninitialized: one per type and tag.
 template <class T, int Tag = 0>
 __device__ __forceinline__ T& block_shared() {
   __shared__ T variable;
   return variable;
 }
 
-/// The block's dynamic shared memory, aligned to 16 bytes.
+/// Returns the block's dynamic shared memory, aligned to 16 bytes.
 template <class T>
 __device__ __forceinline__ T* dynamic_shared() {
   extern __shared__ uint4 tessera_dynamic_shared_memory[];
   return reinterpret_cast<T*>(tessera_dynamic_shared_memory);
 }
 
-/// The pointer, of which the compiler learns that it is one to global memory: what came through
-/// shared memory it would load from as if it could be anywhere.
+/// Returns the pointer, of which the compiler learns that it is one to global memory: what came
+/// through shared memory it would load from as if it could be anywhere.
 template <class T>
 __device__ __forceinline__ T* in_global(T* p) {
   __builtin_assume(__isGlobal(p));
   return p;
 }
 
-/// The pointer, of which the compiler forgets how it was worked out: it would do so again, from the
-/// start, for every address beside it.
+/// Returns the pointer, of which the compiler forgets how it was worked out: it would do so again,
+/// from the start, for every address beside it.
 template <class T>
 __device__ __forceinline__ T* as_base(T* p) {
   std::size_t address = __cvta_generic_to_global(p);
@@ -67,8 +67,8 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// Two floats as 16-bit elements, the first in the lower half: from_float's bits, but any NaN for a
-/// NaN.
+/// Returns two floats as 16-bit elements, the first in the lower half: from_float's bits, but any
+/// NaN for a NaN.
 template <Element T>
 __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
   static_assert(sizeof(T) == 2, "16-bit elements");
@@ -80,7 +80,7 @@ __device__ __forceinline__ std::uint32_t round_pair(float low, float high) {
   return pair;
 }
 
-/// Its reverse: as to_float.
+/// Does the reverse: as to_float.
 template <Element T>
 __device__ __forceinline__ void widen_pair(std::uint32_t pair, float& low, float& high) {
   static_assert(sizeof(T) == 2, "16-bit elements");
@@ -94,10 +94,10 @@ __device__ __forceinline__ void widen_pair(std::uint32_t pair, float& low, float
   }
 }
 
-/// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
-/// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
-/// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c
-/// columns 2t, 2t+1 of row g, then of row g + 8. All 32 lanes call it together.
+/// Computes c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as
+/// PTX's mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g
+/// + 8, (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column
+/// g; c columns 2t, 2t+1 of row g, then of row g + 8. All 32 lanes call it together.
 template <Element T>
 __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4],
                                                      const std::uint32_t (&b)[2]) {
@@ -117,9 +117,10 @@ __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::u
   }
 }
 
-/// Four 8 x 8 matrices of 16-bit elements from shared memory, as operands of the product above:
-/// lane i gives the place of row i % 8 of matrix i / 8, aligned to 16 bytes, and gets of each the
-/// elements (g, 2t) and (g, 2t+1); transposed, (2t, g) and (2t+1, g). All 32 lanes call it.
+/// Loads four 8 x 8 matrices of 16-bit elements from shared memory, as operands of the product
+/// above: lane i gives the place of row i % 8 of matrix i / 8, aligned to 16 bytes, and gets of
+/// each the elements (g, 2t) and (g, 2t+1); transposed, (2t, g) and (2t+1, g). All 32 lanes call
+/// it.
 template <bool Transposed, class T>
 __device__ __forceinline__ void load_matrices(const T* row, std::uint32_t (&words)[4]) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
@@ -143,9 +144,9 @@ __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   return bits;
 }
 
-/// c += a b on the tensor cores for such floats: a is 16 x 8, b 8 x 8, c 16 x 8, spread over the
-/// warp as PTX's mma.m16n8k8 says (lane = 4 g + t): a holds column t of rows g and g + 8, then
-/// column t + 4 of both; b rows t and t + 4 of column g; c as above. All 32 lanes call it.
+/// Computes c += a b on the tensor cores for such floats: a is 16 x 8, b 8 x 8, c 16 x 8, spread
+/// over the warp as PTX's mma.m16n8k8 says (lane = 4 g + t): a holds column t of rows g and g + 8,
+/// then column t + 4 of both; b rows t and t + 4 of column g; c as above. All 32 lanes call it.
 __device__ __forceinline__ void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4],
                                                     const std::uint32_t (&b)[2]) {
   asm volatile(

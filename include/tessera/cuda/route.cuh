@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(sum_threads)
   if (threadIdx.x == 0) tiles[group.first_tile + tile] = unpack_word(total);
 }
 
-/// A block replaces the counts of a group's tiles by the sums of those before, and writes the
-/// group's sum.
+/// Sums tiles: a block replaces the counts of a group's tiles by the sums of those before, and
+/// writes the group's sum.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     sum_tiles(PackCount* tiles, PackCount* totals,
@@ -88,8 +88,9 @@ __global__ void __launch_bounds__(sum_threads)
   if (threadIdx.x == 0) totals[group.number] = before;
 }
 
-/// A thread writes a bag and its entries where the sums say. More entries than the block has room
-/// for, which op::AdmitIds has noted (they are more than their feature's bound), are left out.
+/// Writes tiles: a thread writes a bag and its entries where the sums say. More entries than the
+/// block has room for, which op::AdmitIds has noted (they are more than their feature's bound), are
+/// left out.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     write_tiles(const PackCount* tiles, const GroupBatch<PackGroup<Id>> __grid_constant__ batch) {
@@ -156,7 +157,7 @@ struct OneIdBag {
   int block;           ///< of rows, or -1
   int before_of_warp;  ///< threads before this one in its warp whose ids are in the same block
 };
-/// The whole block calls it; ends behind a barrier.
+/// Counts ids by votes. The whole block calls it; ends behind a barrier.
 template <IdType Id>
 __device__ OneIdBag<Id> vote(const SplitGroup<Id>& group, std::int64_t tile, WarpVotes& votes) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -178,7 +179,8 @@ __device__ OneIdBag<Id> vote(const SplitGroup<Id>& group, std::int64_t tile, War
 /// the thread, and all at the end.
 using SplitCells = std::uint64_t[split_blocks][sum_threads + 1];
 
-/// A thread counts its bag's entries by block. Returns the bag, which may be behind the last.
+/// Counts: a thread counts its bag's entries by block. Returns the bag, which may be behind the
+/// last.
 template <IdType Id>
 __device__ std::int64_t count_bag(const SplitGroup<Id>& group, std::int64_t tile,
                                   SplitCells& cells) {
@@ -194,8 +196,8 @@ __device__ std::int64_t count_bag(const SplitGroup<Id>& group, std::int64_t tile
   return bag;
 }
 
-/// Warp b replaces the cells of block b by the sums of those before, and writes their sum behind
-/// the last. The whole block calls it; ends behind a barrier.
+/// Sums cells: warp b replaces the cells of block b by the sums of those before, and writes their
+/// sum behind the last. The whole block calls it; ends behind a barrier.
 __device__ inline void sum_cells(int count, SplitCells& cells) {
   static_assert(sum_threads / 32 >= split_blocks);
   __syncthreads();
@@ -217,7 +219,7 @@ __device__ inline void sum_cells(int count, SplitCells& cells) {
   __syncthreads();
 }
 
-/// As count_tiles, for all blocks of a group in one pass over its ids.
+/// Counts as count_tiles, for all blocks of a group in one pass over its ids.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     count_split(PackCount* tiles, const GroupBatch<SplitGroup<Id>> __grid_constant__ batch) {
@@ -241,8 +243,8 @@ __global__ void __launch_bounds__(sum_threads)
     tiles[group.first_tile + b * group.tiles() + tile] = unpack_word(cells[b][sum_threads]);
 }
 
-/// Bags of one id each into their blocks: as many bags as entries, so that one sum says where both
-/// go.
+/// Writes bags of one id each into their blocks: as many bags as entries, so that one sum says
+/// where both go.
 template <IdType Id>
 __device__ void write_one_id_bags(const SplitGroup<Id>& group, std::int64_t tile,
                                   const PackCount* tiles) {
@@ -279,8 +281,8 @@ __device__ void write_one_id_bags(const SplitGroup<Id>& group, std::int64_t tile
   if (block.positions != nullptr) block.positions[at] = mine.bag;
 }
 
-/// As write_tiles, for all blocks of a group: a thread puts its bag's entries where each block's
-/// sums say.
+/// Writes as write_tiles, for all blocks of a group: a thread puts its bag's entries where each
+/// block's sums say.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     write_split(const PackCount* tiles, const GroupBatch<SplitGroup<Id>> __grid_constant__ batch) {
@@ -325,7 +327,7 @@ __global__ void __launch_bounds__(sum_threads)
   }
 }
 
-/// A block goes through a job's lengths, a few per thread at a time.
+/// Sums lengths: a block goes through a job's lengths, a few per thread at a time.
 template <int = 0>
 __global__ void __launch_bounds__(sum_threads)
     offsets_from_lengths(const GroupBatch<op::OffsetsFromLengths::Job> __grid_constant__ batch) {

@@ -12,9 +12,9 @@
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
-/// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them
-/// stays in registers, whatever the compiler thinks of unrolling a loop. As detail::unrolled, which
-/// is the host's: nvcc refuses one function that calls lambdas of either side.
+/// Calls f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of
+/// them stays in registers, whatever the compiler thinks of unrolling a loop. As detail::unrolled,
+/// which is the host's: nvcc refuses one function that calls lambdas of either side.
 template <int Count, class F>
 __device__ __forceinline__ void for_each_constant(const F& f) {
   const auto call = [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -111,7 +111,7 @@ struct [[gnu::may_alias]] alignas(sizeof(T) * Count) RawPack {
   }
 };
 
-/// `Count` neighbouring elements, one load; p is aligned to their bytes.
+/// Loads `Count` neighbouring elements, one load; p is aligned to their bytes.
 template <int Count, class T>
 __device__ __forceinline__ RawPack<T, Count> load_raw(const T* p) {
   return *reinterpret_cast<const RawPack<T, Count>*>(p);
@@ -121,7 +121,7 @@ __device__ __forceinline__ void load_packed(const T* p, float (&x)[Count]) {
   load_raw<Count>(p).widen(x);
 }
 
-/// `Count` neighbouring floats, in 16-byte loads where `aligned` says that p is.
+/// Loads `Count` neighbouring floats, in 16-byte loads where `aligned` says that p is.
 template <int Count>
 __device__ __forceinline__ void load_floats(const float* p, bool aligned, float (&x)[Count]) {
   if constexpr (Count % 4 == 0) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ void load_floats(const float* p, bool aligned, float 
   for (int i = 0; i < Count; ++i) x[i] = p[i];
 }
 
-/// A group of lanes asks for a row's memory.
+/// Asks for memory: a group of lanes asks for a row's memory.
 template <int Lanes>
 __device__ __forceinline__ void prefetch_row(const void* row, int bytes, int lane) {
   constexpr int sector = 32;
@@ -144,7 +144,7 @@ __device__ __forceinline__ void prefetch_row(const void* row, int bytes, int lan
     prefetch_sector(static_cast<const char*>(row) + at);
 }
 
-/// The mirror image, past the cache: for results that are read once, later.
+/// Stores, the mirror image, past the cache: for results that are read once, later.
 template <int Count>
 __device__ __forceinline__ void store_floats(float* p, bool aligned, const float (&x)[Count]) {
   if constexpr (Count % 4 == 0) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_floats(float* p, bool aligned, const float
   for (int i = 0; i < Count; ++i) __stcs(p + i, x[i]);
 }
 
-/// Four neighbouring elements, at once where `aligned` says that p allows it.
+/// Loads four neighbouring elements, at once where `aligned` says that p allows it.
 template <class G>
 __device__ __forceinline__ void load_four_at(const G* p, bool aligned, float (&x)[4]) {
   if constexpr (std::is_same_v<G, float>)
@@ -168,7 +168,7 @@ __device__ __forceinline__ void load_four_at(const G* p, bool aligned, float (&x
     for (int i = 0; i < 4; ++i) x[i] = to_float(p[i]);
 }
 
-/// Up to four neighbouring floats of a row of any width; the others are 0.
+/// Loads up to four neighbouring floats of a row of any width; the others are 0.
 __device__ __forceinline__ void load_four(const float* p, bool aligned, int count, float (&x)[4]) {
   if (aligned && count == 4) return load_floats(p, true, x);
   for (int i = 0; i < 4; ++i) x[i] = i < count ? p[i] : 0.0f;
@@ -181,7 +181,7 @@ __device__ __forceinline__ void store_four(float* p, bool aligned, int count, co
   for (int i = 0; i < 4; ++i)
     if (i < count) p[i] = x[i];
 }
-/// The same of elements of 16 bits, which are `aligned` where four of them are.
+/// Does the same for elements of 16 bits, which are `aligned` where four of them are.
 template <class G>
 __device__ __forceinline__ void load_four(const G* p, bool aligned, int count, float (&x)[4]) {
   if (aligned && count == 4) return load_packed(p, x);
@@ -222,7 +222,7 @@ struct RawRow {
   RawPack<T, Lanes::vector> x[Lanes::pieces];
 };
 
-/// `first`: the address of the lane's first element. Idle lanes get zeros.
+/// Loads a row. `first`: the address of the lane's first element. Idle lanes get zeros.
 template <class Lanes, class T>
 __device__ __forceinline__ RawRow<T, Lanes> load_raw_row(const T* first, int lane) {
   RawRow<T, Lanes> row{};
@@ -254,8 +254,8 @@ __device__ __forceinline__ void store_float_row(float* row, bool aligned, int la
     if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
 }
 
-/// load_float_row of rows of G, which, where they have 16 bits, are `aligned` if lanes' vectors
-/// are.
+/// Does load_float_row for rows of G, which, where they have 16 bits, are `aligned` if lanes'
+/// vectors are.
 template <class Lanes, class G>
 __device__ __forceinline__ RowPart<Lanes> load_any_row(const G* row, bool aligned, int lane) {
   if constexpr (std::is_same_v<G, float>) {
@@ -274,7 +274,7 @@ __device__ __forceinline__ RowPart<Lanes> load_any_row(const G* row, bool aligne
   }
 }
 
-/// Past the cache, as store_floats; `aligned`: to the pack's bytes.
+/// Stores past the cache, as store_floats; `aligned`: to the pack's bytes.
 template <class G, int Count>
 __device__ __forceinline__ void store_pack(G* to, bool aligned, const RawPack<G, Count>& pack) {
   const auto store = [&]<class Word>(const Word& word) {
@@ -292,7 +292,7 @@ __device__ __forceinline__ void store_pack(G* to, bool aligned, const RawPack<G,
     *reinterpret_cast<RawPack<G, Count>*>(to) = pack;
 }
 
-/// store_float_row, likewise.
+/// Does store_float_row, likewise.
 template <class Lanes, class G>
 __device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
                                               const RowPart<Lanes>& part) {
@@ -306,7 +306,7 @@ __device__ __forceinline__ void store_any_row(G* row, bool aligned, int lane,
   }
 }
 
-/// The same of a row as stored in memory.
+/// Does the same for a row as stored in memory.
 template <class Lanes, class T>
 __device__ __forceinline__ void store_raw_row(T* to, bool aligned, int lane,
                                               const RawRow<T, Lanes>& row) {
@@ -314,7 +314,7 @@ __device__ __forceinline__ void store_raw_row(T* to, bool aligned, int lane,
     if (Lanes::has(k, lane)) store_pack(to + Lanes::column(k, lane), aligned, row.x[k]);
 }
 
-/// Into the cache: the next kernel reads it. Rows of whole 16 bytes begin at such.
+/// Stores into the cache: the next kernel reads it. Rows of whole 16 bytes begin at such.
 template <int Width, class Lanes>
 __device__ __forceinline__ void keep_float_row(float* row, int lane, const RowPart<Lanes>& part) {
   for (int k = 0; k < Lanes::pieces; ++k) {

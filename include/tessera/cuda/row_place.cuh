@@ -29,7 +29,7 @@ class RowPieces {
     factor_ = static_cast<std::uint64_t>(((Product{1} << (63 + shift_)) + per_row_ - 1) / per_row_);
   }
 
-  /// Of the i-th piece, i >= 0.
+  /// Returns the place of the i-th piece, i >= 0.
   TESSERA_HOST_DEVICE constexpr RowPlace place(std::int64_t i) const {
     const std::uint64_t twice = 2 * static_cast<std::uint64_t>(i);
     const std::uint64_t row = static_cast<std::uint64_t>(Product{twice} * factor_ >> 64) >> shift_;

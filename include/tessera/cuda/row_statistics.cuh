@@ -18,7 +18,7 @@ struct NumberedSearch {
   std::int64_t number;
 };
 
-/// A thread for each end of a range.
+/// Finds rows, a thread for each end of a range.
 template <int = 0>
 __global__ void find_rows(op::PlaceRange* found,
                           const GroupBatch<NumberedSearch> __grid_constant__ batch) {
@@ -37,7 +37,7 @@ __global__ void find_rows(op::PlaceRange* found,
   (threadIdx.x == 0 ? found[search.number].begin : found[search.number].end) = low;
 }
 
-/// A thread takes a row.
+/// Writes mean squares: a thread takes a row.
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
     write_mean_squares(const GroupBatch<op::WriteMeanSquares::Job> __grid_constant__ batch) {

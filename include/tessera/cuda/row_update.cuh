@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
-/// The lanes that hold the calling lane's row.
+/// Returns the lanes that hold the calling lane's row.
 template <class Lanes>
 __device__ __forceinline__ unsigned row_mask() {
   if constexpr (Lanes::lanes == 32)
@@ -20,9 +20,9 @@ __device__ __forceinline__ unsigned row_mask() {
     return ((1u << Lanes::lanes) - 1u) << (threadIdx.x % 32 / Lanes::lanes * Lanes::lanes);
 }
 
-/// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A
-/// block of 16 columns is in 16 / vector neighbouring lanes: the tree's far steps are between
-/// lanes, its near ones within a lane.
+/// Returns the canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes
+/// holds. A block of 16 columns is in 16 / vector neighbouring lanes: the tree's far steps are
+/// between lanes, its near ones within a lane.
 template <class Lanes, int Width>
 __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {
   constexpr int vector = Lanes::vector, lanes_per_block = op::mean_square_block / vector;
@@ -137,7 +137,7 @@ struct ApplyOptimizer {
     return loaded;
   }
 
-  /// `place`: of the row's first sorted entry.
+  /// Stores a row. `place`: of the row's first sorted entry.
   __device__ __forceinline__ void store(std::int64_t row, [[maybe_unused]] std::uint32_t place,
                                         int lane, Loaded& loaded,
                                         const RowPart<Lanes>& gradient) const {
@@ -198,8 +198,8 @@ struct ApplyOptimizer {
     return values;
   }
 
-  /// rounding_bits of neighbouring columns. Four share a word: where they begin at a multiple of
-  /// four, as all but oddly cut ones do, it is hashed once.
+  /// Draws rounding_bits of neighbouring columns. Four share a word: where they begin at a multiple
+  /// of four, as all but oddly cut ones do, it is hashed once.
   __device__ __forceinline__ static void draw_bits(std::uint64_t key, std::int64_t column,
                                                    std::uint32_t (&bits)[Lanes::vector]) {
     if (Lanes::vector % 4 == 0 && column % 4 == 0) {
@@ -214,7 +214,7 @@ struct ApplyOptimizer {
     }
   }
 
-  /// `key`: of the random bits, where E has 16.
+  /// Stores a row, rounded. `key`: of the random bits, where E has 16.
   template <Element E>
   __device__ __forceinline__ static void store_rounded(E* row, [[maybe_unused]] std::uint64_t key,
                                                        int lane,

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(sequence_threads)
   job.to[b] = offset < job.most ? offset : job.most;
 }
 
-/// A warp copies a row.
+/// Gathers rows: a warp copies a row.
 template <int = 0>
 __global__ void __launch_bounds__(sequence_threads)
     gather_indexed(const op::GatherIndexed::Parameters p) {

@@ -21,7 +21,7 @@ struct SortBuffers {
   Value* other_values = nullptr;
 };
 
-/// Temporary memory that sort_pairs takes.
+/// Returns temporary memory that sort_pairs takes.
 template <class Value, class Key = std::uint32_t>
 std::size_t sort_bytes(const Cuda& backend, int count, int bits) {
   cub::DoubleBuffer<Key> keys;
@@ -47,7 +47,7 @@ SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> 
   return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
 }
 
-/// Temporary memory that exclusive_sum takes.
+/// Returns temporary memory that exclusive_sum takes.
 template <class Value>
 std::size_t sum_bytes(const Cuda& backend, int count) {
   Value* none = nullptr;

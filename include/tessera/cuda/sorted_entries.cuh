@@ -74,12 +74,12 @@ struct SortedEntries {
     return place < count && rows[place] == row;
   }
 
-  /// Their rows alone.
+  /// Returns their rows alone.
   SortedEntries<Payload> without_gradients() const {
     return {rows, payloads, count, nullptr, 0, 0, false, 0};
   }
 
-  /// Of a place that holds one.
+  /// Returns the entry of a place that holds one.
   __device__ GradientEntry<G> entry(Payload payload) const {
     const std::uint32_t bag = bag_of(payload);
     const GradientSource<G>& source = sources[source_of(bag)];

@@ -11,14 +11,14 @@
 namespace tessera { inline namespace v0 {
 namespace gpu::detail {
 
-/// One thread.
+/// Sets the clock, in one thread.
 template <Optimizer O>
 __global__ void set_clock(const typename op::SetClock<O>::Parameters p) {
   if (p.steps >= 0) p.clock->steps = p.steps;
   if (p.learning_rate == p.learning_rate) p.clock->learning_rate = p.learning_rate;
 }
 
-/// One thread.
+/// Advances the clock, in one thread.
 template <Optimizer O>
 __global__ void advance_clock(const typename op::AdvanceClock<O>::Parameters p) {
   const std::int64_t steps = ++p.clock->steps;

@@ -73,7 +73,7 @@ class TimedEvent {
     check(cudaEventRecord(event_, stream), "recording an event");
   }
   void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
-  /// Milliseconds from this event to a later one, for which the host waits.
+  /// Returns the milliseconds from this event to a later one, for which the host waits.
   float until(const TimedEvent& later) const {
     later.synchronize();
     float milliseconds = 0;

@@ -11,7 +11,7 @@
 namespace tessera { inline namespace v0 {
 namespace gpu {
 
-/// A group of lanes takes a merged row.
+/// Applies: a group of lanes takes a merged row.
 template <class Sink>
 __global__ void __launch_bounds__(merge_threads)
     apply_rows(const Sink sink, const op::MergedGradients merged, const float* mean_square,

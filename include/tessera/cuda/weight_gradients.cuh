@@ -15,8 +15,9 @@ inline constexpr int weight_threads = 256;
 inline constexpr int entry_value_threads = 128;
 inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
 
-/// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16,
-/// then the 16 sums are added as the contract's tree, the far steps between lanes.
+/// Computes weights' gradients: four lanes take a bag and go through its entries: lane l sums
+/// columns 4l .. 4l+3 of every 16, then the 16 sums are added as the contract's tree, the far steps
+/// between lanes.
 template <Element T, IdType Id, int Width, Element G = float>
 __global__ void __launch_bounds__(weight_threads)
     weight_gradients(const T* __restrict__ arena, const int any_width,

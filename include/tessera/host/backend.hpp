@@ -63,28 +63,28 @@ class Host {
   static void* allocate(std::size_t bytes) { return detail::allocate_large(bytes); }
   static void deallocate(void* memory, std::size_t) noexcept { std::free(memory); }
 
-  /// Memory of the host that the backend can read and write, too.
+  /// Allocates memory of the host that the backend can read and write, too.
   static void* allocate_host(std::size_t bytes) { return allocate(bytes); }
   static void deallocate_host(void* memory, std::size_t bytes) noexcept {
     deallocate(memory, bytes);
   }
 
-  /// Between memories of the host and of the backend.
+  /// Copies between memories of the host and of the backend.
   static void copy(void* to, const void* from, std::size_t bytes) {
     detail::copy_bytes(to, from, bytes);
   }
   /// Waits for all work that was given to the backend.
   static void synchronize() {}
-  /// Later work starts after what `other` was given so far.
+  /// Lets later work start after what `other` was given so far.
   static void wait_for(const Host&) {}
 
   static void fill_zero(void* memory, std::size_t bytes) {
     if (bytes != 0) std::memset(memory, 0, bytes);
   }
 
-  /// Scratch memory of at least `bytes`, kept between calls: after the first steps an operation
-  /// allocates nothing. Each slot is one block of the calling thread, valid until the slot is asked
-  /// for more. Slots 0-7 belong to the operations, 8-15 to their callers.
+  /// Returns scratch memory of at least `bytes`, kept between calls: after the first steps an
+  /// operation allocates nothing. Each slot is one block of the calling thread, valid until the
+  /// slot is asked for more. Slots 0-7 belong to the operations, 8-15 to their callers.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     Block& block = scratch_->of_this_thread().blocks.at(slot);
     if (block.bytes < bytes) {

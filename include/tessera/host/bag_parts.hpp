@@ -13,7 +13,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The bags of any kind of group.
+/// Returns the bags of any kind of group.
 template <class Group>
 constexpr const auto& bags_of(const Group& group) {
   if constexpr (requires { group.bags; }) {
@@ -56,7 +56,7 @@ class BagParts {
   }
 
  private:
-  /// The first group that ends behind `cost`.
+  /// Returns the first group that ends behind `cost`.
   std::size_t first_after(std::int64_t cost) const {
     std::size_t low = 0, high = groups_.size();
     while (low < high) {
@@ -70,7 +70,7 @@ class BagParts {
     return low;
   }
 
-  /// The first bag of group `g` that begins at `cost` or behind it.
+  /// Returns the first bag of group `g` that begins at `cost` or behind it.
   std::int64_t bag_at(std::size_t g, std::int64_t cost) const {
     const auto& bags = bags_of(groups_[g]);
     std::int64_t low = 0, high = bags.bags;
@@ -106,8 +106,8 @@ template <bool Write = false>
   if ((bytes & (bytes - 1)) != 0) __builtin_prefetch(line + bytes - 1, Write ? 1 : 0);
 }
 
-/// How many rows ahead to prefetch: narrow rows are bound by the misses in flight, wide ones by
-/// bytes.
+/// Returns how many rows ahead to prefetch: narrow rows are bound by the misses in flight, wide
+/// ones by bytes.
 constexpr int prefetch_distance(std::int64_t row_bytes) {
   const std::int64_t rows = 6144 / (row_bytes < 64 ? 64 : row_bytes);
   return rows < 4 ? 4 : static_cast<int>(rows);

@@ -12,9 +12,9 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay
-/// where they are. `spare`: room for as many entries. It beats a hash table of rows by far where
-/// rows repeat: there each look-up waits for the insertion before it.
+/// Sorts a bucket's entries, stably, by row, digit by digit from the lowest; the entries stay where
+/// they are. `spare`: room for as many entries. It beats a hash table of rows by far where rows
+/// repeat: there each look-up waits for the insertion before it.
 template <int Passes>
 void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::uint32_t row_begin,
                 int digit_bits) {
@@ -65,7 +65,7 @@ struct BucketRows {
   std::uint32_t* sources = nullptr;  ///< only where the batch is scaled, like coefficients
   float* coefficients = nullptr;
 
-  /// `entries`, `distinct`: of the largest bucket.
+  /// Cuts scratch memory. `entries`, `distinct`: of the largest bucket.
   static BucketRows cut(ScratchCutter& cut, std::int64_t entries, std::int64_t distinct,
                         bool scaled) {
     BucketRows bucket;
@@ -112,8 +112,8 @@ struct BucketRows {
     count = distinct;
   }
 
-  /// Where the found rows have their sums so far, or null, into sums[count]; returns how many have
-  /// none. `lists`: as op::Merge's.
+  /// Writes where the found rows have their sums so far, or null, into sums[count]; returns how
+  /// many have none. `lists`: as op::Merge's.
   std::int64_t find_sums(const RowBucket& bucket, std::span<const op::MergedGradients> lists,
                          std::int64_t width, float** sums) const {
     std::fill_n(sums, count, nullptr);

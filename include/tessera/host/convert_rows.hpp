@@ -36,7 +36,7 @@ struct op::Kernel<op::ConvertRows<From, To>, Host> {
 
 namespace detail {
 
-/// A matrix in `buffer`, which grows where it must.
+/// Returns a matrix in `buffer`, which grows where it must.
 inline MatrixView<float> floats_in(std::vector<float>& buffer, std::int64_t rows,
                                    std::int64_t columns) {
   const auto size = static_cast<std::size_t>(rows * columns);
@@ -44,7 +44,7 @@ inline MatrixView<float> floats_in(std::vector<float>& buffer, std::int64_t rows
   return {buffer.data(), rows, columns};
 }
 
-/// The same numbers as floats: what is given, or widened in `buffer`.
+/// Returns the same numbers as floats: what is given, or widened in `buffer`.
 template <Element T>
 MatrixView<const float> as_floats(const Host& backend, MatrixView<const T> given,
                                   std::vector<float>& buffer) {

@@ -60,7 +60,7 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     job.found = found;
   }
 
-  /// A power of two, so that a hash table is at most half full at the end.
+  /// Returns a power of two, so that a hash table is at most half full at the end.
   static std::size_t most_slots(const Job& job) {
     return std::bit_ceil(static_cast<std::size_t>(2 * job.count + 1));
   }
@@ -103,7 +103,7 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
   static void clear(std::int32_t* table, std::size_t size) {
     std::memset(table, 0xff, size * sizeof(*table));  // -1: free
   }
-  /// Where an id's index is, or would be.
+  /// Returns where an id's index is, or would be.
   static std::size_t slot_of(Id id, const Id* distinct, const std::int32_t* table,
                              std::size_t size) {
     std::size_t at = place(id) & (size - 1);

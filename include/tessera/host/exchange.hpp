@@ -54,7 +54,7 @@ struct op::Kernel<op::PackBags<Id>, Host> {
     bool count_only;
   };
 
-  /// Every bag with every id: no test per id.
+  /// Takes every bag with every id: no test per id.
   static void whole(const One& p) {
     Block& block = p.blocks.front();
     const op::Bags<Id>& bags = p.bags;
@@ -112,7 +112,7 @@ struct op::Kernel<op::PackBags<Id>, Host> {
     if (block.positions != nullptr) block.positions[at] = i;
   }
 
-  /// The block that holds a row, or blocks.size().
+  /// Returns the block that holds a row, or blocks.size().
   static std::size_t find(std::span<const Block> blocks, std::int64_t row) {
     const auto after =
         std::upper_bound(blocks.begin(), blocks.end(), row,

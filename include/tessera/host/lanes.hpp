@@ -88,7 +88,7 @@ struct RowSum {
     head = broadcast<lanes>(-0.0f);
     tail.start();
   }
-  /// The sums at `from`, or a start if not `there`, without a branch.
+  /// Loads the sums at `from`, or a start if not `there`, without a branch.
   [[gnu::always_inline]] void load_if(bool there, const float* from) {
     std::memcpy(&head, from, sizeof(head));
     if constexpr (lanes == 1) {
@@ -101,7 +101,7 @@ struct RowSum {
     }
     tail.load_if(there, from + lanes);
   }
-  /// `row`: a pointer to elements, or what else `load` reads and + moves on.
+  /// Adds a row. `row`: a pointer to elements, or what else `load` reads and + moves on.
   template <class Row>
   [[gnu::always_inline]] void add(Row row) {
     Vector<float, lanes> x;
@@ -261,7 +261,7 @@ struct Lanes {
     return all(a) >= b;
   }
 
-  /// N copies of x.
+  /// Returns N copies of x.
   [[gnu::always_inline]] static Lanes all(float x) { return {detail::broadcast<count>(x)}; }
   [[gnu::always_inline]] static const Lanes& all(const Lanes& x) { return x; }
 
@@ -305,7 +305,7 @@ struct Lanes {
     return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
   }
 
-  /// Each argument is Lanes or a float.
+  /// Computes it in one rounding; each argument is Lanes or a float.
   template <class A, class B, class C>
     requires(std::is_same_v<A, Lanes> || std::is_same_v<B, Lanes> || std::is_same_v<C, Lanes>)
   [[gnu::always_inline]] friend inline Lanes multiply_add(const A& a, const B& b, const C& c) {
@@ -314,9 +314,9 @@ struct Lanes {
     return result;
   }
 
-  /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told
-  /// to forget errno, which is the user's choice, so the instruction is named where the processor
-  /// has it.
+  /// Returns the root, correctly rounded. Compilers make a vector instruction of a loop over
+  /// std::sqrt only if told to forget errno, which is the user's choice, so the instruction is
+  /// named where the processor has it.
   [[gnu::always_inline]] friend inline Lanes square_root(const Lanes& x) {
     Lanes result;
 #if defined(__AVX512F__)
@@ -332,7 +332,7 @@ struct Lanes {
 
 namespace detail {
 
-/// The tree of block_square_sum down to its last four sums.
+/// Computes the tree of block_square_sum down to its last four sums.
 [[gnu::always_inline]] inline void block_square_sums(const float* gradient,
                                                      Vector<double, 4>& sums) {
   Vector<double, 4> square[4];
@@ -346,8 +346,8 @@ namespace detail {
   sums = (square[0] + square[2]) + (square[1] + square[3]);
 }
 
-/// mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of their
-/// trees.
+/// Returns the mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of
+/// their trees.
 [[gnu::always_inline]] inline float fast_mean_square(const float* gradient, int width) {
   constexpr int block = op::mean_square_block;
   float sum = 0;

@@ -79,7 +79,7 @@ struct op::Kernel<op::Lookup<T, Id, Width, Out>, Host> {
   }
 };
 
-/// By itself: what the compiler does with its loops does not depend on who calls.
+/// Runs by itself: what the compiler does with its loops does not depend on who calls.
 template <Element T, IdType Id, int Width, Element Out>
 [[gnu::noinline]] void op::Kernel<op::Lookup<T, Id, Width, Out>, Host>::run(const Host& backend,
                                                                             const Parameters& p) {

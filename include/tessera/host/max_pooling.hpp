@@ -65,7 +65,7 @@ struct op::Kernel<op::PoolMaxBackward, Host> {
  private:
   static constexpr int chunk = 64;
 
-  /// Columns [column, column + count) of one bag.
+  /// Spreads columns [column, column + count) of one bag.
   static void spread(const op::PoolMaxBackward::Parameters& p, std::int64_t bag, int column,
                      int count, const float* gradient, float* to) {
     const std::int64_t begin = p.bags.begin(bag), end = p.bags.end(bag);

@@ -8,7 +8,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// parallel_for of any function, compiled once: `call` passes `f` on.
+/// Runs parallel_for of any function, compiled once: `call` passes `f` on.
 inline void run_parts(int threads, std::int64_t parts,
                       void (*call)(const void* f, std::int64_t part, int worker), const void* f) {
   if (threads <= 1 || parts <= 1) {
@@ -32,7 +32,7 @@ void parallel_for(int threads, std::int64_t parts, const F& f) {
       &f);
 }
 
-/// How many of `threads` are worth their start for work that touches `bytes`.
+/// Returns how many of `threads` are worth their start for work that touches `bytes`.
 inline int worthwhile_threads(int threads, std::int64_t bytes) {
   constexpr std::int64_t bytes_per_thread = 64 << 10;
   const std::int64_t useful = bytes / bytes_per_thread;

@@ -50,7 +50,7 @@ struct RowBucket {
   std::int64_t spare = 0;  ///< of a heavy bucket: room for as many entries
 
   std::int64_t entries() const { return end - begin; }
-  /// Most distinct rows it can hold.
+  /// Returns the most distinct rows it can hold.
   std::int64_t capacity() const { return std::min(entries(), row_end - row_begin); }
 };
 
@@ -88,11 +88,11 @@ class RowBuckets {
   std::span<const RowBucket> buckets() const {
     return {buckets_, static_cast<std::size_t>(bucket_count_)};
   }
-  /// The index of the bucket to be worked on as `i`-th: the largest come first, so that threads end
-  /// together.
+  /// Returns the index of the bucket to be worked on as `i`-th: the largest come first, so that
+  /// threads end together.
   std::int64_t by_size(std::int64_t i) const { return order_[i]; }
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
-  /// Parallel to the entries; null where all are 1.
+  /// Returns what is parallel to the entries; null where all are 1.
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
 
  protected:
@@ -176,9 +176,9 @@ class RowBuckets {
     }
   }
 
-  /// Whether one thread would still work on so many entries when the others have nothing left to
-  /// do. Popular rows' entries cost a third to two thirds of the average: their gradients are read
-  /// in the order of the batch, their rows seldom.
+  /// Returns whether one thread would still work on so many entries when the others have nothing
+  /// left to do. Popular rows' entries cost a third to two thirds of the average: their gradients
+  /// are read in the order of the batch, their rows seldom.
   bool heavy(std::int64_t entries) const {
     return threads_ > 1 && 2 * threads_ * entries > 3 * entries_count_;
   }
@@ -206,8 +206,8 @@ class RowBuckets {
     }
   }
 
-  /// The partition once more, of one bucket into its spare room; what it leaves is the spare room
-  /// of its parts.
+  /// Does the partition once more, of one bucket into its spare room; what it leaves is the spare
+  /// room of its parts.
   template <bool Scaled>
   void split(const RowBucket& bucket) {
     const std::int64_t rows = bucket.row_end - bucket.row_begin;
@@ -295,7 +295,7 @@ template <Element G = float>
 class GroupedRows : public RowBuckets {
  public:
   const GradientSources<G>& gradients() const { return gradients_; }
-  /// One more than the highest number of a bag.
+  /// Returns one more than the highest number of a bag.
   std::int64_t sources() const { return sources_; }
 
  protected:
@@ -322,7 +322,8 @@ class RowPartition : public GroupedRows<G> {
   using Group = op::GradientGroup<Id, G>;
   using Sources = GradientSources<G>;
 
-  /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
+  /// Makes a partition. `bucket_entries`: how many a bucket should have, for the sake of the
+  /// caches.
   RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
                std::int64_t bucket_entries)
       : Base(backend), groups_(groups), split_(backend, groups, 2, 1) {
@@ -358,7 +359,7 @@ class RowPartition : public GroupedRows<G> {
   }
 
  private:
-  /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
+  /// Gives bags numbers of 32 bits; runs of 2^shift numbers belong to one group.
   void number_sources() {
     source_shift_ = op::update_bag_shift<Id, G>(groups_);
     std::int64_t runs = 0;
@@ -382,7 +383,7 @@ class RowPartition : public GroupedRows<G> {
     return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_;
   }
 
-  /// The union of the groups' rows as disjoint strips, and their ranges.
+  /// Makes the union of the groups' rows as disjoint strips, and their ranges.
   void make_strips(std::int64_t arena_rows) {
     cut_scratch(ScratchSlot::strips, [&](ScratchCutter& cut) {
       strips_ = cut.array<Strip>(std::ssize(groups_));
@@ -433,7 +434,7 @@ class RowPartition : public GroupedRows<G> {
     }
   }
 
-  /// How many entries each part of the batch has in each range.
+  /// Counts how many entries each part of the batch has in each range.
   void count() {
     cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {
       counts_ = cut.array<std::uint32_t>(parts_ * ranges_);

@@ -16,8 +16,8 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// Where the rows of a bucket are summed without sorting: the rows in the order of their first
 /// entries, and a sum for each.
 struct RowSums {
-  /// Whether a bucket can be summed so: its table of rows must stay in the cache and not cost much
-  /// to clear, a place has 16 bits.
+  /// Returns whether a bucket can be summed so: its table of rows must stay in the cache and not
+  /// cost much to clear, a place has 16 bits.
   static bool suits(const RowBucket& bucket) {
     const std::int64_t span = bucket.row_end - bucket.row_begin;
     return span <= std::int64_t{1} << 17 && span <= 64 * bucket.entries() &&

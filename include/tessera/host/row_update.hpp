@@ -47,7 +47,7 @@ struct StepMath {
     }
   }
 
-  /// What the optimizer measures, of `columns` columns; a multiple of Lanes::count.
+  /// Computes what the optimizer measures, of `columns` columns; a multiple of Lanes::count.
   [[gnu::noinline]] static void measure(const Step& caller_step, const Operands& row,
                                         std::int64_t columns, float* measured)
     requires MeasuresUpdates<O>
@@ -75,7 +75,7 @@ struct StepMath {
     }
   }
 
-  /// `columns`: a multiple of Lanes::count.
+  /// Updates elements. `columns`: a multiple of Lanes::count.
   [[gnu::noinline]] static void elements(const Step& caller_step, const Operands* rows, int count,
                                          std::int64_t columns) {
     const Step step = caller_step;
@@ -130,7 +130,8 @@ class RowUpdate {
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
-  /// What the optimizer measures of a row's columns, and the weights: `width` floats each, or null.
+  /// Computes what the optimizer measures of a row's columns, and the weights: `width` floats each,
+  /// or null.
   void measure(std::int64_t row, const float* gradient, float* measured, float* weights) const {
     const std::int64_t width = this->width();
     for (std::int64_t column = 0; column < width; column += panel) {
@@ -155,7 +156,7 @@ class RowUpdate {
     }
   }
 
-  /// The means of a row that the arena holds whole. `buffer`: room for two rows, where the
+  /// Returns the means of a row that the arena holds whole. `buffer`: room for two rows, where the
   /// optimizer measures rows.
   [[gnu::always_inline]] op::RowMeans means(std::int64_t row, const float* gradient,
                                             float* buffer) const {
@@ -179,7 +180,7 @@ class RowUpdate {
       return {fast_mean_square(gradient, width)};
     }
   }
-  /// Floats that `means` needs in its buffer.
+  /// Returns the floats that `means` needs in its buffer.
   static constexpr std::int64_t means_buffer(std::int64_t width) {
     return op::measures_rows<O> ? 2 * width : 0;
   }
@@ -262,7 +263,7 @@ class RowUpdate {
     return row;
   }
 
-  /// Fewer columns than a block: through copies that are filled up with zeros.
+  /// Applies to fewer columns than a block: through copies that are filled up with zeros.
   void apply_tail(const typename Math::Operands& row, std::int64_t columns) const {
     float weights[block] = {}, gradient[block] = {},
           states[std::max(1, O::element_states)][block] = {};
@@ -280,7 +281,7 @@ class RowUpdate {
     for (int k = 0; k < O::element_states; ++k) std::copy_n(states[k], columns, row.states[k]);
   }
 
-  /// Wide rows of 16-bit elements, tails, and 16-bit states: a panel of columns at once.
+  /// Applies to wide rows of 16-bit elements, tails, and 16-bit states: a panel of columns at once.
   void apply_in_panels(std::int64_t row_index, typename Math::Operands row) {
     find_segment(row_index);
     const std::int64_t width = this->width();
@@ -310,8 +311,8 @@ class RowUpdate {
   [[gnu::always_inline]] static void widen(const E* from, std::int64_t columns, float* to) {
     for (std::int64_t i = 0; i < columns; ++i) to[i] = to_float(from[i]);
   }
-  /// Columns [column, column + columns) of the row that find_segment was called for; `key`: the
-  /// row's, or one of its states'.
+  /// Rounds columns [column, column + columns) of the row that find_segment was called for; `key`:
+  /// the row's, or one of its states'.
   template <Element E>
   [[gnu::always_inline]] void round(std::uint64_t key, const float* from, std::int64_t column,
                                     std::int64_t columns, E* to) {
@@ -320,8 +321,8 @@ class RowUpdate {
     for (std::int64_t i = 0; i < columns; ++i) to[i] = round_stochastic<E>(from[i], bits[i]);
   }
 
-  /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns
-  /// that share their first word.
+  /// Draws the rounding_bits of columns [column, column + columns), behind those of the up to 3
+  /// columns that share their first word.
   [[gnu::always_inline]] void draw_bits(std::uint64_t key, std::int64_t column,
                                         std::int64_t columns) {
     static_assert(std::endian::native == std::endian::little,

@@ -38,7 +38,8 @@ inline constexpr int sorted_rows_at_once = 4;
 template <int Width, Element G>
 class SortedRows {
  public:
-  /// `buffer`: for sorted_rows_at_once rows. `sums`: null, or by row its sum so far, or null.
+  /// Takes entries. `buffer`: for sorted_rows_at_once rows. `sums`: null, or by row its sum so far,
+  /// or null.
   SortedRows(const RowEntry* entries, const float* coefficients,
              const GradientSources<G>& gradients, const RowBucket& bucket, const BucketRows& found,
              int width, float* buffer, float* const* sums = nullptr)
@@ -122,7 +123,7 @@ class SortedRows {
 template <Element T, int Width, Optimizer O>
 class SummedRows {
  public:
-  /// `buffer`: of the worker, for means.
+  /// Takes an update. `buffer`: of the worker, for means.
   explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes, float* buffer)
       : update_(update), distance_(prefetch_distance(row_bytes)), buffer_(buffer) {}
 
@@ -169,9 +170,9 @@ class SummedRows {
   std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
 };
 
-/// Whether few entries share a row with another, by a sample of 2 sqrt(n) of them: it has 2 n p
-/// pairs of one row, where p is the chance that two entries meet, and an entry shares its row with
-/// n p others.
+/// Returns whether few entries share a row with another, by a sample of 2 sqrt(n) of them: it has 2
+/// n p pairs of one row, where p is the chance that two entries meet, and an entry shares its row
+/// with n p others.
 template <IdType Id>
 bool mostly_single(const Host& backend, std::span<const op::GradientGroup<Id>> groups,
                    std::int64_t entries) {
@@ -190,9 +191,9 @@ bool mostly_single(const Host& backend, std::span<const op::GradientGroup<Id>> g
   return std::adjacent_find(rows, rows_end) == rows_end;
 }
 
-/// The mean squares of the bags' own gradients, by the bag's number, or null where that does not
-/// pay: rows of a single entry share them, and need not wait for their gradient before they are
-/// read. It pays where bags have several ids, and where most rows have one entry.
+/// Returns the mean squares of the bags' own gradients, by the bag's number, or null where that
+/// does not pay: rows of a single entry share them, and need not wait for their gradient before
+/// they are read. It pays where bags have several ids, and where most rows have one entry.
 template <IdType Id>
 const float* bag_mean_squares(const Host& backend, std::span<const op::GradientGroup<Id>> groups,
                               const RowPartition<Id>& partition, int width) {
@@ -220,8 +221,8 @@ class BucketWorkers {
     RowSums summed[2];
   };
 
-  /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats
-  /// that RowUpdate::means needs.
+  /// Makes workers. `sums`: buckets that suit RowSums are summed there; the others are sorted.
+  /// `means`: floats that RowUpdate::means needs.
   BucketWorkers(const Host& backend, const RowBuckets& partition, int width, bool sums,
                 std::int64_t means = 0)
       : scaled_(partition.scaled()), width_(width), means_(means) {

@@ -17,8 +17,8 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
-/// `first_entry`.
+/// Returns the bags of samples [first, first + count), which hold `entries` entries, the first of
+/// them at `first_entry`.
 template <IdType Id>
 op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
                      std::int64_t entries, std::int64_t first_entry) {
@@ -41,8 +41,8 @@ class AdmittedBatch {
  public:
   using Checks = IdChecks<Backend>;
 
-  /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare
-  /// it.
+  /// Admits this rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not
+  /// compare it.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& ids, const Checks& checks, double rate) {
     model_parallel_ = false;
@@ -51,8 +51,8 @@ class AdmittedBatch {
     check(backend, layout, features, ids, checks, rate);
   }
 
-  /// Model-parallel input: the global batch of the features that this rank's shards read, of which
-  /// each rank has the samples that `given` says (ranks + 1 numbers), or as many as others.
+  /// Admits model-parallel input: the global batch of the features that this rank's shards read, of
+  /// which each rank has the samples that `given` says (ranks + 1 numbers), or as many as others.
   void admit_global(const Backend& backend, const Layout& layout, const RankLayout& routing,
                     const KeyedJagged<Id>& ids, std::span<const std::int64_t> given,
                     const Checks& checks, double rate) {
@@ -90,19 +90,19 @@ class AdmittedBatch {
   std::int64_t ids() const { return ids_; }          ///< of the batch given
   double learning_rate() const { return learning_rate_; }
   bool model_parallel() const { return model_parallel_; }
-  /// Model parallel: first global sample of a rank.
+  /// Returns, if model parallel, the first global sample of a rank.
   std::int64_t sample_begin(int rank) const {
     return sample_begin_[static_cast<std::size_t>(rank)];
   }
-  /// Of each table, of all ranks; in a step of fixed sizes, else empty.
+  /// Returns the most entries of each table, of all ranks; in a step of fixed sizes, else empty.
   std::span<const std::int64_t> most_entries() const { return most_entries_; }
-  /// Whether every rank's messages have the room that this rank's bounds tell: no rank is asked for
-  /// sizes.
+  /// Returns whether every rank's messages have the room that this rank's bounds tell: no rank is
+  /// asked for sizes.
   bool fixed_sizes() const { return !most_entries_.empty(); }
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
-  /// A feature's bags of this rank's samples, or, model parallel, of rank i's; with their exact
-  /// number of entries where the host knows it.
+  /// Returns a feature's bags of this rank's samples, or, model parallel, of rank i's; with their
+  /// exact number of entries where the host knows it.
   op::Bags<Id> part(int feature, std::size_t i) const {
     const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = sample_begin_[i], count = sample_begin_[i + 1] - first;

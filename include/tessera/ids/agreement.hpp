@@ -33,13 +33,13 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// `rates`: as in Step.
+/// Describes rates. `rates`: as in Step.
 inline std::string describe_rates(double rates) {
   return rates < 0 ? fmt::format("learning rates of number {}", -rates)
                    : fmt::format("learning rate {}", static_cast<float>(rates));
 }
 
-/// Which training groups' rates differ, of two numbers of TrainingSteps::rates.
+/// Returns which training groups' rates differ, of two numbers of TrainingSteps::rates.
 inline std::string differing_groups(double own, double other) {
   const auto bits = [](double rates) { return static_cast<std::uint64_t>(-1 - rates); };
   std::string text;
@@ -64,7 +64,7 @@ inline void require_same_rate(std::string_view call, int rank, double own, int o
                         static_cast<float>(own)));
 }
 
-/// Every rank's `own`, in rank order, by whichever exchange there is.
+/// Returns every rank's `own`, in rank order, by whichever exchange there is.
 template <class T, class Comm>
 std::vector<T> gather_equal(Comm& communicator, std::span<const T> own) {
   const std::size_t ranks = static_cast<std::size_t>(communicator.size());
@@ -80,7 +80,7 @@ std::vector<T> gather_equal(Comm& communicator, std::span<const T> own) {
   return all;
 }
 
-/// "rank 1" or "ranks 1, 3".
+/// Returns "rank 1" or "ranks 1, 3".
 inline std::string rank_names(std::span<const int> ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -134,8 +134,8 @@ inline void require_number(float x, std::string_view of) {
           "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
 }
 
-/// An optimizer and its constants, by what two steps of it do to a row. Throws InvalidArgument
-/// where that is no number.
+/// Describes an optimizer and its constants, by what two steps of it do to a row. Throws
+/// InvalidArgument where that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
   std::string text = fmt::format("{} of {} bytes + {} states ", O::element_states,
@@ -233,7 +233,7 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
   }
 }
 
-/// All of it that a collection has: its layout, policies and options.
+/// Returns all of it that a collection has: its layout, policies and options.
 template <class Settings, class Options>
 std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
   std::vector<SharedFact> facts;
@@ -255,7 +255,8 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
   return facts;
 }
 
-/// The communicator has the exchanges that layout and options need, and as many ranks.
+/// Throws unless the communicator has the exchanges that layout and options need, and as many
+/// ranks.
 template <class Comm>
 void require_offered(const Layout& layout, const RankLayout& routing, int ranks, bool rejects) {
   require(layout.ranks() == ranks,

@@ -21,7 +21,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <IdType Id, class Backend>
 class DeviceAdmission {
  public:
-  /// As HostAdmission's.
+  /// Admits as HostAdmission's does.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
              const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
@@ -87,7 +87,7 @@ class DeviceAdmission {
                                         .fault = checks.report.fault()});
   }
 
-  /// Offsets at the cuts of every feature.
+  /// Reads offsets at the cuts of every feature.
   void read_ends(const Backend& backend, const KeyedJagged<Id>& batch,
                  std::span<const std::int64_t> cuts, std::vector<std::int64_t>& ends) {
     indices_.clear();

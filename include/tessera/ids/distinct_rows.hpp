@@ -36,7 +36,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <IdType Id, class Backend>
 class DistinctRows {
  public:
-  /// No feature is treated.
+  /// Clears: no feature is treated.
   void clear() {
     features_.clear();
     assembled_by_ = nullptr;
@@ -54,7 +54,7 @@ class DistinctRows {
   };
   using Job = typename op::DistinctIds<Id>::Job;
 
-  /// `inputs` stay in use until the end of the step, as does `layout`.
+  /// Finds distinct ids. `inputs` stay in use until the end of the step, as does `layout`.
   template <class Batch>
   void find(const Backend& backend, const Layout& layout, const RankLayout& routing,
             const Batch& inputs, const Wanted& wanted) {
@@ -105,8 +105,8 @@ class DistinctRows {
     }
   }
 
-  /// `jobs`: those that `list_jobs` appended, done. The ids that they found become batches of their
-  /// own.
+  /// Takes what was found. `jobs`: those that `list_jobs` appended, done. The ids that they found
+  /// become batches of their own.
   void take_found(const Backend& backend, std::span<const Job> jobs) {
     const auto cut = [](const Feature& feature) { return feature.blocks > 1; };
     packed_ids_.resize(backend, std::ranges::any_of(features_, cut) ? ids_.size() : 0);
@@ -125,12 +125,12 @@ class DistinctRows {
     const Feature& of = features_[feature];
     return {of.bags.bags, static_cast<std::int64_t>(of.count()), of.ids.bags};
   }
-  /// The place of each id among the distinct ones.
+  /// Returns the place of each id among the distinct ones.
   std::int32_t* index(int feature) const { return features_[feature].index; }
-  /// From 0: of sequences, and of `local` inputs.
+  /// Returns offsets from 0: of sequences, and of `local` inputs.
   std::int64_t* offsets(int feature) const { return features_[feature].offsets; }
 
-  /// Another rank has found these of a feature whose ids are not here.
+  /// Takes what another rank has found of a feature whose ids are not here.
   void set_found(int feature, const Found& found, std::int32_t* index, std::int64_t* offsets) {
     Feature& of = features_[feature];
     of.bags = {};
@@ -142,7 +142,7 @@ class DistinctRows {
     of.offsets = offsets;
   }
 
-  /// Where the vectors of a sequence go. Throws InvalidArgument for other features and shapes.
+  /// Sets where the vectors of a sequence go. Throws InvalidArgument for other features and shapes.
   void set_target(const SequenceVectors& asked) {
     const int f = asked.feature;
     require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
@@ -192,7 +192,7 @@ class DistinctRows {
   }
 
   bool active(int feature) const { return !features_.empty() && features_[feature].active; }
-  /// Whether any feature is active; whether any is that has columns of the output.
+  /// Return whether any feature is active; whether any is that has columns of the output.
   bool any_active() const {
     return std::ranges::any_of(features_, [](const Feature& f) { return f.active; });
   }
@@ -200,21 +200,23 @@ class DistinctRows {
     return std::ranges::any_of(features_,
                                [](const Feature& f) { return f.active && !f.is_sequence(); });
   }
-  /// First column of an active feature in the output.
+  /// Returns the first column of an active feature in the output.
   std::int64_t column(int feature) const { return features_[feature].column; }
-  /// Distinct ids of an active feature: one per bag.
+  /// Returns the distinct ids of an active feature: one per bag.
   const op::Bags<Id>& ids(int feature) const { return features_[feature].ids; }
-  /// The batch's bags of an active feature, with the places of their ids among the distinct ones
-  /// for ids.
+  /// Returns the batch's bags of an active feature, with the places of their ids among the distinct
+  /// ones for ids.
   const op::Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
-  /// Rows of an active feature's distinct ids, and their merged gradients: [ids, width].
+  /// Returns the rows of an active feature's distinct ids, and their merged gradients: [ids,
+  /// width].
   MatrixView<float> rows(int feature) const {
     const Feature& of = features_[feature];
     return of.later ? of.target : view(rows_, of);
   }
   MatrixView<const float> gradients(int feature) const { return features_[feature].gradient; }
 
-  /// The vectors of a sequence feature (index into Layout::features), once they are assembled.
+  /// Returns the vectors of a sequence feature (index into Layout::features), once they are
+  /// assembled.
   SequenceView<Backend> sequence(int f) const {
     require(assembled_by_ != nullptr,
             "sequence: this step has no vectors; look a batch up first, by a collection that has a "
@@ -346,7 +348,7 @@ class DistinctRows {
     MatrixView<const float> gradient;
 
     bool is_sequence() const { return pooling == Pooling::none; }
-    /// Ids of this rank.
+    /// Returns the number of ids of this rank.
     std::size_t count() const {
       return bags.bags == 0 ? 0 : static_cast<std::size_t>(bags.entry_bound);
     }
@@ -376,7 +378,7 @@ class DistinctRows {
             spec.name, feature.count());
   }
 
-  /// Vectors that are asked for are read where all their rows are, if these are at hand.
+  /// Reads vectors that are asked for where all their rows are, if these are at hand.
   void read_in_place(int f, const RankLayout& routing) {
     Feature& feature = features_[f];
     const auto count = static_cast<std::int64_t>(feature.count());
@@ -403,7 +405,7 @@ class DistinctRows {
     jobs = jobs.subspan(count);
   }
 
-  /// Whether ids may be -1: the host throws before.
+  /// Returns whether ids may be -1: the host throws before.
   static constexpr bool may_vanish(BadIds policy) {
     return policy == BadIds::zero_vector ||
            (policy == BadIds::throw_error && !Backend::host_readable);
@@ -416,7 +418,7 @@ class DistinctRows {
     return nearest_names("", found);
   }
 
-  /// A job per block of samples; its distinct ids have as much room as it has ids.
+  /// Adds a job per block of samples; its distinct ids have as much room as it has ids.
   void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks,
                 std::vector<Job>& jobs) {
     if (feature.count() == 0) return;
@@ -428,7 +430,7 @@ class DistinctRows {
                       feature.fixed ? feature.bags.offsets : nullptr, feature.bags.bags});
   }
 
-  /// Entries before each block of samples, and behind the last.
+  /// Returns the entries before each block of samples, and behind the last.
   static std::vector<std::int64_t> sample_cuts(const Backend& backend, const op::Bags<Id>& bags,
                                                std::int64_t blocks) {
     std::vector<std::int64_t> samples, cuts(static_cast<std::size_t>(blocks) + 1);
@@ -448,7 +450,7 @@ class DistinctRows {
     return cuts;
   }
 
-  /// One list of ids, block after block, and one index into it.
+  /// Makes one list of ids, block after block, and one index into it.
   void join_blocks(const Backend& backend, Feature& feature, std::span<const Job> blocks,
                    Id*& packed) const {
     const bool several = blocks.size() > 1;
@@ -483,14 +485,14 @@ class DistinctRows {
     return {memory.data() + feature.first, feature.ids.bags, feature.width};
   }
 
-  /// Every id as a bag of its own.
+  /// Returns every id as a bag of its own.
   static op::Bags<std::int32_t> one_each(const Feature& feature) {
     const auto count = static_cast<std::int64_t>(feature.count());
     return {.ids = feature.index, .bags = count, .entry_bound = count};
   }
 
-  /// Into the feature's place of gradients_. Every distinct id occurs: row i is that of id i. So it
-  /// is where no id points at the row of zeros, which is the last.
+  /// Merges into the feature's place of gradients_. Every distinct id occurs: row i is that of id
+  /// i. So it is where no id points at the row of zeros, which is the last.
   void merge_ids(const Backend& backend, const WholeRowKernels<Backend>& kernels,
                  const Feature& feature, const op::GradientGroup<std::int32_t>& group) {
     op::MergedGradients merged{

@@ -59,9 +59,9 @@ struct IdChecks {
 template <IdType Id, class Backend>
 class HostAdmission {
  public:
-  /// `features`: which features of the layout the batch holds, in its order; `inputs` of them are
-  /// set. `cuts`: samples [cuts[i], cuts[i+1]) are one part; `ends` gets, by feature of the batch,
-  /// its entries before each cut, where bags have offsets.
+  /// Admits a batch. `features`: which features of the layout the batch holds, in its order;
+  /// `inputs` of them are set. `cuts`: samples [cuts[i], cuts[i+1]) are one part; `ends` gets, by
+  /// feature of the batch, its entries before each cut, where bags have offsets.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
              const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
@@ -184,7 +184,7 @@ class HostAdmission {
     bags.ids = owned.ids.data();
   }
 
-  /// ids[offsets[0]] must stay where offsets says: new arrays start at 0.
+  /// Drops ids: ids[offsets[0]] must stay where offsets says: new arrays start at 0.
   static void drop(FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
     op::Bags<Id>& bags = input.bags;
     std::vector<std::int64_t> offsets{0};

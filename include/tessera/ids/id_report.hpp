@@ -35,7 +35,7 @@ class HostBuffer {
 template <class Backend, bool HostReadable = Backend::host_readable>
 class IdReport {
  public:
-  /// `rank`: as BadId's.
+  /// Makes a report. `rank`: as BadId's.
   IdReport(const Backend&, std::size_t tables, int rank) : rank_(rank), counts_(tables, 0) {}
 
   int rank() const { return rank_; }
@@ -66,8 +66,8 @@ class IdReport<Backend, false> {
   unsigned long long* counts() const { return counts_.data(); }
   op::InputFault* fault() const { return fault_.data(); }
 
-  /// After work of `backend` that may have found a fault: its news is on the way. `features`: those
-  /// of the batch.
+  /// Sends news after work of `backend` that may have found a fault: its news is on the way.
+  /// `features`: those of the batch.
   void send(const Backend& backend, std::span<const int> features) {
     features_.assign(features.begin(), features.end());
     backend.copy(seen_.data(), fault_.data(), sizeof(op::InputFault));

@@ -31,7 +31,7 @@ void RoutedIds<Id, Backend>::cut(const Backend& backend, Comm& communicator, con
   set_direct(routing, step);
 }
 
-/// The bags of a slot's source that are cut.
+/// Returns the bags of a slot's source that are cut.
 template <IdType Id, class Backend>
 template <class State>
 op::Bags<Id> RoutedIds<Id, Backend>::cut_from(const RankLayout& routing, const State& step,
@@ -41,7 +41,7 @@ op::Bags<Id> RoutedIds<Id, Backend>::cut_from(const RankLayout& routing, const S
                                    : step.bags_to_route_of(of.slot->feature, source);
 }
 
-/// A job and a block per own slot and source that is not whole.
+/// Lists a job and a block per own slot and source that is not whole.
 template <IdType Id, class Backend>
 template <class State>
 void RoutedIds<Id, Backend>::list_cuts(const Backend& backend, const RankLayout& routing,

@@ -28,8 +28,8 @@ class HeldRows {
     rows_.clear();
     parts_.clear();
   }
-  /// Bags whose rows are to be held. Returns their number, for `placed`. Waits for the backend
-  /// where the host cannot read ids.
+  /// Appends bags whose rows are to be held. Returns their number, for `placed`. Waits for the
+  /// backend where the host cannot read ids.
   std::size_t append(const Backend& backend, const op::Bags<Id>& bags) {
     const Entries entries = entries_of(backend, bags);
     const std::size_t at = rows_.size(), count = static_cast<std::size_t>(entries.count);
@@ -55,16 +55,16 @@ class HeldRows {
     if (!ids_.empty()) backend.copy(placed, ids_.data(), ids_.size() * sizeof(Id));
   }
 
-  /// Appended bags `i`, to be read from the slots.
+  /// Returns appended bags `i`, to be read from the slots.
   op::Bags<Id> placed(std::size_t i, op::Bags<Id> bags) const {
     bags.ids = placed_.data() + (static_cast<std::int64_t>(parts_[i].at) - parts_[i].first);
     bags.row_bias = 0;
     return bags;
   }
 
-  /// An update is about to change the rows.
+  /// Notes that an update is about to change the rows.
   void mark_changed() const { pins_.mark_changed(); }
-  /// As AnyRowCache::Pins.
+  /// Releases as AnyRowCache::Pins does.
   void release(bool forget) { pins_.release(forget); }
 
  private:
@@ -134,7 +134,7 @@ class ResidentRows {
     }
   }
 
-  /// A part's bags, of received bags `i`, to be read from slots if its arena has a cache.
+  /// Returns a part's bags, of received bags `i`, to be read from slots if its arena has a cache.
   op::Bags<Id> placed(const op::Bags<Id>& bags, std::size_t i, std::size_t part) const {
     if (arenas_.empty()) return bags;
     const Place& place = places_[first_part_[i] + part];

@@ -87,11 +87,11 @@ class RoutedIds {
     const std::int64_t* positions = nullptr;
   };
 
-  /// By RankLayout::slots().
+  /// Returns what was sent, by RankLayout::slots().
   std::span<const Sent> sent() const { return sent_; }
-  /// By own slot x ranks + source.
+  /// Returns bags by own slot x ranks + source.
   std::span<const op::Bags<Id>> received() const { return received_; }
-  /// Model parallel, weighted, cut: entries' indices in the inputs.
+  /// Returns, if model parallel, weighted and cut, entries' indices in the inputs.
   const std::int64_t* received_positions(std::size_t i) const { return received_positions_[i]; }
 
   /// Sends ids to the ranks that own their rows. One pass over a feature's ids per chain of slots,
@@ -121,7 +121,7 @@ class RoutedIds {
   void cut(const Backend& backend, Comm& communicator, const Layout& layout,
            const RankLayout& routing, const State& step);
 
-  /// Slots that this rank serves from its own ids read these in place.
+  /// Lets slots that this rank serves from its own ids read these in place.
   template <class State>
   void set_direct(const RankLayout& routing, const State& step) {
     const auto part = static_cast<std::size_t>(step.batch.model_parallel() ? routing.rank() : 0);
@@ -138,7 +138,7 @@ class RoutedIds {
   }
 
   static IdMessage message(const IdMessageHeader& header) { return {header, sizeof(Id)}; }
-  /// Whether a slot gets some bags and not all.
+  /// Returns whether a slot gets some bags and not all.
   template <class State>
   static bool packs_samples(const State& step, const Slot& slot) {
     return !step.batch.fixed_sizes() && !slot.whole;
@@ -157,7 +157,7 @@ class RoutedIds {
             sizeof(Id)};
   }
 
-  /// A job per chain; its blocks are in the order of the chain's slots.
+  /// Lists a job per chain; its blocks are in the order of the chain's slots.
   template <class State>
   void list_chains(const RankLayout& routing, const State& step) {
     blocks_.clear();
@@ -208,7 +208,7 @@ class RoutedIds {
     check_headers(routing, step.batch.learning_rate());
   }
 
-  /// Other ranks' batches are like this one's.
+  /// Expects other ranks' batches to be like this one's.
   template <class State>
   void expect_headers(const RankLayout& routing, const State& step) {
     auto next = headers_in_.begin();
@@ -220,7 +220,7 @@ class RoutedIds {
     }
   }
 
-  /// What ranks must have in common shows where they meet anyway.
+  /// Checks headers: what ranks must have in common shows where they meet anyway.
   void check_headers(const RankLayout& routing, double rate) const {
     auto header = headers_in_.begin();
     for (const WireSlot& from : routing.served()) {
@@ -289,7 +289,8 @@ class RoutedIds {
     op::run<op::OffsetsFromLengths>(backend, {offset_jobs_});
   }
 
-  /// received()[i] is in the message at `at`; its offsets, made of lengths, go to `next_offsets`.
+  /// Receives received()[i], which is in the message at `at`; its offsets, made of lengths, go to
+  /// `next_offsets`.
   void receive(std::size_t i, const IdMessageHeader& header, const std::byte* at,
                std::int64_t*& next_offsets) {
     const IdMessage m = message(header);

@@ -36,7 +36,7 @@ class IdHolders {
 
   std::size_t ranks() const { return held_.size(); }
   const std::vector<int>& of(std::size_t rank) const { return held_[rank]; }
-  /// Whether any rank holds ids that not all hold.
+  /// Returns whether any rank holds ids that not all hold.
   bool any() const {
     return std::ranges::any_of(held_, [](const auto& held) { return !held.empty(); });
   }
@@ -47,7 +47,7 @@ class IdHolders {
     for (const int feature : held_[from])
       if (tells(from, to, feature)) f(feature);
   }
-  /// Whether any rank tells another.
+  /// Returns whether any rank tells another.
   bool any_told() const {
     for (const std::vector<int>& held : held_)
       for (const int f : held)
@@ -86,8 +86,8 @@ class RowsOfOthers {
  public:
   const Rows& operator[](std::size_t rank) const { return rows_[rank]; }
 
-  /// step.batch holds all ranks' samples of the local features. Throws InvalidArgument where
-  /// another rank has other samples or ids than this one. Collective.
+  /// Finds distinct rows: step.batch holds all ranks' samples of the local features. Throws
+  /// InvalidArgument where another rank has other samples or ids than this one. Collective.
   template <class State, class Comm>
   void find(const Backend& backend, Comm& communicator, const Layout& layout,
             const RankLayout& routing, State& step, BadIds bad_ids, std::int64_t blocks) {
@@ -120,8 +120,8 @@ class RowsOfOthers {
     return rank == own_ ? step.distinct : rows_[rank];
   }
 
-  /// All holders tell each rank what they found of its samples: they must agree. Returns what was
-  /// found of this rank's, by feature.
+  /// Compares: all holders tell each rank what they found of its samples: they must agree. Returns
+  /// what was found of this rank's, by feature.
   template <class State, class Comm>
   std::vector<Found> compare(Comm& communicator, const Layout& layout, const RankLayout& routing,
                              const IdHolders& holders, State& step) {

@@ -60,7 +60,7 @@ using SequenceOutputs = detail::OfSequences<SequenceVectors>;
 template <class Backend>
 class SequenceView {
  public:
-  /// `packed`: rows and index are known.
+  /// Makes a view. `packed`: rows and index are known.
   SequenceView(const Backend& backend, int feature, MatrixView<const float> rows,
                std::span<const std::int32_t> index, std::span<const std::int64_t> offsets,
                bool packed)
@@ -71,38 +71,38 @@ class SequenceView {
         offsets_(offsets),
         packed_(packed) {}
 
-  /// How many ids this rank's samples have.
+  /// Returns how many ids this rank's samples have.
   std::int64_t ids() const { return std::ssize(index_); }
   std::int64_t width() const { return rows_.columns; }
-  /// Each row once: [distinct ids, width]. Where ids may be taken out (BadIds::zero_vector; on a
-  /// GPU throw_error, too), a row of zeros follows them, which those ids share.
+  /// Returns each row once: [distinct ids, width]. Where ids may be taken out (BadIds::zero_vector;
+  /// on a GPU throw_error, too), a row of zeros follows them, which those ids share.
   MatrixView<const float> rows() const {
     require_packed("rows");
     return rows_;
   }
-  /// The row of each id, in the order of the batch: [ids].
+  /// Returns the row of each id, in the order of the batch: [ids].
   std::span<const std::int32_t> index() const {
     require_packed("index");
     return index_;
   }
-  /// Sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
+  /// Returns offsets: sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
-  /// A vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for another
-  /// shape.
+  /// Writes a vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for
+  /// another shape.
   void materialize(MatrixView<float> out) const {
     require_packed("materialize");
     check("materialize: out", out.rows, out.columns, ids());
     op::run<op::GatherIndexed>(*backend_, {rows_, index_.data(), out});
   }
 
-  /// The gradient of each id's vector, for `backward`: [ids, width]. Those of one row are added in
-  /// the order of the ids. Throws InvalidArgument for another shape.
+  /// Returns the gradient of each id's vector, for `backward`: [ids, width]. Those of one row are
+  /// added in the order of the ids. Throws InvalidArgument for another shape.
   SequenceGradient per_id(MatrixView<const float> gradient) const {
     check("per_id: gradient", gradient.rows, gradient.columns, ids());
     return {feature_, gradient, false};
   }
-  /// The same of each row: the shape of rows(). What the row of zeros gets is not used.
+  /// Returns the same of each row: the shape of rows(). What the row of zeros gets is not used.
   SequenceGradient per_row(MatrixView<const float> gradient) const {
     require_packed("per_row");
     check("per_row: gradient", gradient.rows, gradient.columns, rows_.rows);

@@ -35,14 +35,14 @@ class BlockPlaces {
       : blocks_(blocks), counts_(counts) {
     counts_.assign(static_cast<std::size_t>(ranks), 0);
   }
-  /// First element of the next `count` of a rank; ranks ascend.
+  /// Returns the first element of the next `count` of a rank; ranks ascend.
   std::size_t take(int rank, std::size_t count) {
     while (rank_ < static_cast<std::size_t>(rank)) end_block();
     const std::size_t first = begin_ + counts_[rank_];
     counts_[rank_] += count;
     return first;
   }
-  /// Elements of all blocks; there are no more.
+  /// Returns the elements of all blocks; there are no more.
   std::size_t end() {
     while (rank_ < counts_.size()) end_block();
     return begin_;
@@ -66,7 +66,8 @@ class WireSide {
     std::size_t floats = 0, bytes = 0;  ///< as floats, and in a codec's form
   };
 
-  /// `rows(slot)`: how many of each of its parts travel. `size(part)`: of one of them.
+  /// Lists pieces. `rows(slot)`: how many of each of its parts travel. `size(part)`: of one of
+  /// them.
   template <class Rows, class Size>
   void list(std::span<const WireSlot> slots, int ranks, BlockAlignment blocks, const Rows& rows,
             const Size& size) {
@@ -88,9 +89,9 @@ class WireSide {
     all_bytes_ = bytes.end();
   }
 
-  /// Those with rows.
+  /// Returns those with rows.
   std::span<const Piece> pieces() const { return pieces_; }
-  /// To or from each rank, and together.
+  /// Returns the floats to or from each rank, and together.
   const std::vector<std::size_t>& floats() const { return floats_; }
   const std::vector<std::size_t>& bytes() const { return bytes_; }
   std::size_t all_floats() const { return all_floats_; }
@@ -106,8 +107,8 @@ class WireSide {
 /// gradients on the way back: the one owner of that order. Keeps its memory.
 class WireOrder {
  public:
-  /// `received`: bags that came, by own slot and rank. `sent`: what of this rank's samples was
-  /// routed, by slot. `bytes(width)`: of a row in the codec's form.
+  /// Sets the pieces. `received`: bags that came, by own slot and rank. `sent`: what of this rank's
+  /// samples was routed, by slot. `bytes(width)`: of a row in the codec's form.
   template <class Bags, class Sent, class Bytes>
   void set(const RankLayout& routing, BlockAlignment blocks, Way way,
            std::span<const Bags> received, std::span<const Sent> sent, const Bytes& bytes) {
@@ -132,12 +133,12 @@ class WireOrder {
     list_sums(routing, way, received);
   }
 
-  /// Of this rank's own rows; of this rank's samples.
+  /// Returns the side of this rank's own rows; of this rank's samples.
   const WireSide& served() const { return served_; }
   const WireSide& requested() const { return requested_; }
 
-  /// All pieces that this rank serves from an arena, its own samples' with them, in the order in
-  /// which a row's gradients are summed: by slot, source rank, part.
+  /// Returns all pieces that this rank serves from an arena, its own samples' with them, in the
+  /// order in which a row's gradients are summed: by slot, source rank, part.
   std::span<const Piece> sums(std::size_t arena) const { return sums_[arena]; }
 
  private:

@@ -48,7 +48,7 @@ inline void carry(SquareDigits& digits) {
   }
 }
 
-/// The square root of a sum; NaN where a value was none. Carries.
+/// Returns the square root of a sum; NaN where a value was none. Carries.
 inline double norm_of(SquareDigits& digits) {
   carry(digits);
   double sum = 0;

@@ -20,7 +20,7 @@ struct ElementKey {
   std::int64_t row = 0;  ///< of the whole table, not of a shard
   std::int32_t column = 0;
 
-  /// 64 random bits of this element.
+  /// Returns 64 random bits of this element.
   TESSERA_HOST_DEVICE constexpr std::uint64_t word() const {
     return random_word(seed, table, row, column);
   }

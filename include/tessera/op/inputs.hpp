@@ -36,12 +36,12 @@ constexpr std::string_view to_string(BadIds policy) {
 
 namespace op {
 
-/// Whether a pooling multiplies sums by pooling_scale.
+/// Returns whether a pooling multiplies sums by pooling_scale.
 TESSERA_HOST_DEVICE constexpr bool scales_sums(Pooling pooling) {
   return pooling == Pooling::mean || pooling == Pooling::sqrtn;
 }
 
-/// What the sum of a bag of `ids` ids is multiplied by under `mean` and `sqrtn`.
+/// Returns what the sum of a bag of `ids` ids is multiplied by under `mean` and `sqrtn`.
 TESSERA_HOST_DEVICE inline float pooling_scale(Pooling pooling, std::int64_t ids) {
   if (ids == 0) return 0;
   const float count = static_cast<float>(ids);
@@ -84,7 +84,7 @@ struct AdmitIds {
     bool weighted = false;
     std::int64_t bound = -1;  ///< most ids that the feature may have; -1: any number
 
-    /// Whether scale is wanted, and whether scaled_weights are.
+    /// Return whether scale is wanted, and whether scaled_weights are.
     TESSERA_HOST_DEVICE constexpr bool scales() const { return scales_sums(pooling); }
     TESSERA_HOST_DEVICE constexpr bool scales_weights() const { return scales() && weighted; }
   };

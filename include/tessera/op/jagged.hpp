@@ -18,7 +18,7 @@ struct Sequences {
   TESSERA_HOST_DEVICE std::int64_t length(std::int64_t s) const {
     return offsets[s + 1] - offsets[s];
   }
-  /// The sequence that holds a row.
+  /// Returns the sequence that holds a row.
   TESSERA_HOST_DEVICE std::int64_t of(std::int64_t row) const {
     std::int64_t low = 0, high = count - 1;
     while (low < high) {

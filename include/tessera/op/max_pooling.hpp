@@ -10,7 +10,8 @@
 
 namespace tessera { inline namespace v0 { namespace op {
 
-/// Whether a value takes the place of the largest so far: equal ones do not, and NaN does once.
+/// Returns whether a value takes the place of the largest so far: equal ones do not, and NaN does
+/// once.
 TESSERA_HOST_DEVICE constexpr bool exceeds(float value, float largest) {
   return value > largest || (value != value && largest == largest);
 }

@@ -17,7 +17,7 @@ namespace tessera { inline namespace v0 { namespace op {
 
 inline constexpr int mean_square_block = 16;
 
-/// The sum of squares of one block: `columns` (1..16) gradients.
+/// Returns the sum of squares of one block: `columns` (1..16) gradients.
 TESSERA_HOST_DEVICE inline float block_square_sum(const float* gradient,
                                                   int columns = mean_square_block) {
   double squares[mean_square_block];
@@ -28,7 +28,7 @@ TESSERA_HOST_DEVICE inline float block_square_sum(const float* gradient,
   return static_cast<float>(squares[0]);
 }
 
-/// The mean square of a whole row of `width` gradients.
+/// Returns the mean square of a whole row of `width` gradients.
 TESSERA_HOST_DEVICE inline float mean_square(const float* gradient, int width) {
   float sum = 0;
   int column = 0;
@@ -55,7 +55,8 @@ struct BlockPart {
   }
 };
 
-/// How many floats per row the shard of columns [column_begin, column_end) of a table contributes.
+/// Returns how many floats per row the shard of columns [column_begin, column_end) of a table
+/// contributes.
 TESSERA_HOST_DEVICE constexpr int mean_square_partials(int column_begin, int column_end,
                                                        int table_width) {
   int count = 0;
@@ -101,7 +102,7 @@ class MeanSquareSum {
       column = part.stop;
     }
   }
-  /// The same from a row's gradients of these columns.
+  /// Does the same from a row's gradients of these columns.
   TESSERA_HOST_DEVICE void add_gradients(const float* gradient, int column_begin, int column_end,
                                          int table_width) {
     for (int column = column_begin; column < column_end;) {

@@ -76,9 +76,10 @@ class StepCounter {
     }
   }
 
-  /// Of steps that were called, those of replays left out. Never waits.
+  /// Returns the number of steps that were called, those of replays left out. Never waits.
   std::int64_t called() const { return steps_; }
-  /// Of all. Waits for the backend once a step was recorded, as only its memory knows of replays.
+  /// Returns the number of all. Waits for the backend once a step was recorded, as only its memory
+  /// knows of replays.
   std::int64_t all() const {
     if constexpr (on_backend)
       if (recorded_) {
@@ -95,8 +96,8 @@ class StepCounter {
       op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
   }
   float learning_rate() const { return learning_rate_; }
-  /// Of later steps, replayed ones too. While a step is recorded this is recorded, too, and sets
-  /// the rate in every replay.
+  /// Sets the rate of later steps, replayed ones too. While a step is recorded this is recorded,
+  /// too, and sets the rate in every replay.
   void set_learning_rate(float rate) {
     learning_rate_ = rate;
     if constexpr (on_backend) {

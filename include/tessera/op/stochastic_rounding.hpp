@@ -28,12 +28,13 @@ TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_key(std::uint64_t rounding_
   return rounding_key(rounding_table_word(rounding_seed, table_key), table_row);
 }
 
-/// The same of a row's k-th state, from that of the row.
+/// Returns the same of a row's k-th state, from that of the row.
 TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_state_key(std::uint64_t row_key, int k) {
   return random_word(row_key, ~static_cast<std::uint64_t>(k));
 }
 
-/// Four columns share one random word: columns 4q .. 4q+3 get its 16-bit parts, the lowest first.
+/// Returns the random word that four columns share: columns 4q .. 4q+3 get its 16-bit
+/// parts, the lowest first.
 TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_word(std::uint64_t row_key,
                                                           std::int64_t column) {
   return mix64(row_key ^ static_cast<std::uint64_t>(column >> 2));

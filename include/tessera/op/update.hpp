@@ -64,7 +64,7 @@ struct GradientGroup {
 /// lower power of two that holds every group's.
 inline constexpr std::int64_t update_bag_run = std::int64_t{1} << 16;
 
-/// The power of two: its logarithm.
+/// Returns the logarithm of the power of two.
 template <IdType Id, Element G>
 int update_bag_shift(std::span<const GradientGroup<Id, G>> groups) {
   std::int64_t largest = 1;
@@ -179,7 +179,7 @@ struct MergedGradients {
 /// Makes room for merged gradients when their number is known.
 struct MergedRoom {
   virtual ~MergedRoom() = default;
-  /// Memory of the backend for this many rows, and gradients of the merge's width.
+  /// Makes memory of the backend for this many rows, and gradients of the merge's width.
   virtual MergedGradients make(std::int64_t count) const = 0;
 };
 

@@ -49,7 +49,7 @@ struct AddEntryValues {
     std::int64_t base = 0;
     float* target = nullptr;
 
-    /// The entry of values[i]; -1 behind the last.
+    /// Returns the entry of values[i]; -1 behind the last.
     TESSERA_HOST_DEVICE constexpr std::int64_t entry(std::int64_t i) const {
       if (entries != nullptr) return entries[i];
       if (offsets == nullptr) return first + i;

@@ -177,7 +177,7 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
 
 template <class T>
 inline constexpr bool is_plan = requires { T::widths.size(); };
-/// An optimizer or a backend that is none is explained, one error for each member that is missing,
+/// Explains an optimizer or a backend that is none, one error for each member that is missing,
 /// before anything is made of it; Sgd takes the place of the optimizer, so that the compiler has
 /// nothing to add.
 template <bool InOrder, class PlanT, class O, class B, class Comm, class... Policies>

@@ -89,7 +89,8 @@ void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch, std
   check_view(what, matrix);
 }
 
-/// Blocks of one rank's samples whose rows' gradients are summed apart (gradient_blocks).
+/// Returns the number of blocks of one rank's samples whose rows' gradients are summed apart
+/// (gradient_blocks).
 template <class Options>
 constexpr int blocks_of_batch(const Options& options, int ranks) {
   return std::max(1, options.gradient_blocks / ranks);

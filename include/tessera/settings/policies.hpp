@@ -81,7 +81,7 @@ struct ReportSteps {
 
 namespace detail {
 
-/// InitializeWith's, else the one that the optimizer asks for, else UniformByRows.
+/// Returns InitializeWith's, else the one that the optimizer asks for, else UniformByRows.
 template <class Given, class O>
 auto initializer_of() {
   if constexpr (!std::is_void_v<Given>) {

@@ -34,7 +34,7 @@ struct MemoryCost {
   }
 };
 
-/// Of a table, where its optimizer is not that of `others`.
+/// Returns the cost of a table, where its optimizer is not that of `others`.
 constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& others) {
   return table.bytes_per_element < 0 ? others
                                      : MemoryCost{table.bytes_per_element, table.bytes_per_row};
@@ -112,14 +112,14 @@ constexpr std::int64_t memory_of(const Cluster& cluster, Tier tier) {
 
 }  // namespace detail
 
-/// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25
-/// GB/s of InfiniBand per GPU.
+/// Returns DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each
+/// way, 25 GB/s of InfiniBand per GPU.
 constexpr Cluster dgx_a100(int ranks) {
   return {.ranks = ranks, .ranks_per_node = 8, .memory_per_rank = 80'000'000'000};
 }
 
-/// HGX H200, 141 GB per GPU: 4.8 TB/s of memory, NVLink 450 GB/s each way, 50 GB/s of InfiniBand
-/// per GPU.
+/// Returns HGX H200, 141 GB per GPU: 4.8 TB/s of memory, NVLink 450 GB/s each way, 50 GB/s of
+/// InfiniBand per GPU.
 constexpr Cluster hgx_h200(int ranks) {
   return {.ranks = ranks,
           .ranks_per_node = 8,
@@ -132,9 +132,9 @@ constexpr Cluster hgx_h200(int ranks) {
           .flops = 2e14};
 }
 
-/// Ranks that are threads or processes of one machine with so many cores for them: the constants
-/// that `bench_sharding --calibrate` found on a 2-core x86-64 server (docs/cost_model.md). Take
-/// your own machine's where it matters.
+/// Returns ranks that are threads or processes of one machine with so many cores for them: the
+/// constants that `bench_sharding --calibrate` found on a 2-core x86-64 server
+/// (docs/cost_model.md). Take your own machine's where it matters.
 constexpr Cluster cpu_host(int ranks, int cores) {
   return {.ranks = ranks,
           .stream_bandwidth = 1.2e10,

@@ -42,7 +42,7 @@ struct Shard {
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
   /// Returns whether some backend keeps it behind a cache.
   constexpr bool behind_cache() const { return tier == Tier::file || cache_rows != 0; }
-  /// As much of it as a tier's memory has room for; a cache is in the device's.
+  /// Returns as much of it as a tier's memory has room for; a cache is in the device's.
   constexpr Rectangle rows_in(Tier memory) const {
     Rectangle r = rectangle;
     if (tier != memory)
@@ -119,7 +119,7 @@ struct PlanFault {
 
 namespace detail {
 
-/// "402.3 GiB": bytes for people.
+/// Returns "402.3 GiB": bytes for people.
 inline std::string bytes_text(std::int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
@@ -227,7 +227,7 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::no_policy:
       return fmt::format(
           "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
-          "TablePin::policy (planned_policy<P>(name))",
+          "`policy` of its pin (planned_policy<P>(name))",
           name);
     case PlanFault::Kind::no_group:
       return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
@@ -293,7 +293,7 @@ struct Layout {
   constexpr std::int64_t columns() const { return feature_column.back(); }
   constexpr int ranks() const { return topology.ranks; }
 
-  /// Elements (not bytes) that `rank` holds.
+  /// Returns the elements (not bytes) that `rank` holds.
   constexpr std::int64_t elements(int rank) const {
     std::int64_t n = 0;
     for (const Shard& shard : shards)
@@ -315,7 +315,7 @@ namespace detail {
 /// Elements that a table may have, so that counting those of a rank in bytes does not overflow.
 inline constexpr std::int64_t max_table_elements = std::int64_t{1} << 56;
 
-/// No fault if there is a rank.
+/// Returns no fault if there is a rank.
 constexpr PlanFault check_ranks(const Topology& topology) {
   return topology.ranks > 0 ? PlanFault{}
                             : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
@@ -435,7 +435,7 @@ constexpr bool keeps_rows(const Layout& layout) {
   return false;
 }
 
-/// `layout`: one whose features are resolved.
+/// Returns the shape. `layout`: one whose features are resolved.
 constexpr FeatureShape shape_of_features(const Layout& layout) {
   FeatureShape shape;
   bool same = true;
@@ -451,8 +451,8 @@ constexpr FeatureShape shape_of_features(const Layout& layout) {
 
 }  // namespace detail
 
-/// Tables and features on some ranks, before anything is cut. `features` empty: one per table. Its
-/// `fault` says what is wrong with them.
+/// Returns tables and features on some ranks, before anything is cut. `features` empty: one per
+/// table. Its `fault` says what is wrong with them.
 constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> tables,
                               std::vector<FeatureSpec> features = {}) {
   Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};

@@ -71,7 +71,7 @@ struct PlanArithmetic {
 
   static constexpr auto tables = all_tables();
 
-  /// Tables and rectangles, before features are resolved and places chosen.
+  /// Returns tables and rectangles, before features are resolved and places chosen.
   static constexpr Layout cut(const Topology& topology, std::span<const TableRows> rows,
                               std::vector<PlacementRequest>& requests) {
     Layout layout{.topology = topology};
@@ -164,12 +164,12 @@ struct PlanArithmetic {
     return layout;
   }
 
-  /// No fault where the names have one: a plan is blamed once.
+  /// Returns no fault if the names have one: a plan is blamed once.
   static constexpr PlanFault check_shards(int ranks) {
     return name_fault.ok() ? check_cover(cut_for_check(ranks)) : PlanFault{};
   }
 
-  /// Tables and features alone.
+  /// Returns tables and features alone.
   static constexpr Layout uncut() {
     Layout layout;
     layout.tables.reserve(table_count);
@@ -350,9 +350,9 @@ constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, in
   return bytes;
 }
 
-/// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
-/// into its share of the host's (0: no limit there); else names the largest table of the fullest
-/// rank, what is needed and what is there. `costs`: by table.
+/// Returns no fault if every rank's tables, and the caches of others, fit into its memory, and
+/// those OnHost into its share of the host's (0: no limit there); else names the largest table of
+/// the fullest rank, what is needed and what is there. `costs`: by table.
 constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCost> costs,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {
@@ -380,7 +380,7 @@ constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCos
   return fault;
 }
 
-/// The same where all tables cost as much, but those that say what they cost.
+/// Does the same if all tables cost as much, but those that say what they cost.
 constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {

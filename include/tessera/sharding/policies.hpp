@@ -10,7 +10,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// Part `i` of `total` cut into `parts` parts whose sizes differ by at most one.
+/// Returns part `i` of `total` cut into `parts` parts whose sizes differ by at most one.
 constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int64_t i) {
   const std::int64_t quotient = total / parts, remainder = total % parts;
   return quotient * i + (i < remainder ? i : remainder);
@@ -18,14 +18,14 @@ constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int
 
 namespace detail {
 
-/// Part `i` of a table cut into `parts` parts side by side, for any rank.
+/// Returns part `i` of a table cut into `parts` parts side by side, for any rank.
 constexpr ShardRequest column_part(const TableSpec& table, int parts, int i) {
   const std::int32_t width = table.width / parts;
   return {{0, table.rows, i * width, (i + 1) * width}, {}};
 }
 
-/// Rectangle `i` of a table cut into `columns` parts side by side, each of them by rows over the
-/// ranks of one node.
+/// Returns rectangle `i` of a table cut into `columns` parts side by side, each of them by rows
+/// over the ranks of one node.
 constexpr ShardRequest grid_part(const TableSpec& table, const Topology& topology, int columns,
                                  int i) {
   const int size = topology.node_size(), column = i / size, member = i % size;
@@ -168,7 +168,7 @@ struct RowWise<Shares<Parts...>, Sources...> {
   }
 
  private:
-  /// rows * numerator / denominator, without overflow.
+  /// Returns rows * numerator / denominator, without overflow.
   static constexpr std::int64_t cut(std::int64_t rows, std::int64_t numerator,
                                     std::int64_t denominator) {
     return rows / denominator * numerator + rows % denominator * numerator / denominator;

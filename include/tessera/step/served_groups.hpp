@@ -20,7 +20,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// that is behind a cache.
 enum class IdsAre : std::uint8_t { rows, places };
 
-/// The arena's rows that the ids of a piece are among, if `bags` has them unmerged.
+/// Returns the arena's rows that the ids of a piece are among, if `bags` has them unmerged.
 template <IdType Id>
 op::RowRange rows_of(const Piece& piece, const op::Bags<Id>& bags) {
   return {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};
@@ -31,8 +31,8 @@ op::RowRange rows_of(const Piece& piece, const op::Bags<Id>& bags) {
 template <IdType Id>
 class ServedGroups {
  public:
-  /// What this rank looks up. Where the caller's output has 16 bits, its vectors that are complete
-  /// at once go there (NarrowValues), and all others into the floats: one call for each.
+  /// Returns what this rank looks up. Where the caller's output has 16 bits, its vectors that are
+  /// complete at once go there (NarrowValues), and all others into the floats: one call for each.
   template <class State, Element T>
   const std::vector<op::LookupGroup<Id, T>>& lookups(const State& step, std::size_t arena,
                                                      MatrixView<T> output) {
@@ -56,7 +56,7 @@ class ServedGroups {
     return groups;
   }
 
-  /// What this rank updates.
+  /// Returns what this rank updates.
   template <class State, Element G>
   const std::vector<op::GradientGroup<Id, G>>& gradients(const State& step, std::size_t arena,
                                                          MatrixView<const G> gradient,
@@ -76,8 +76,8 @@ class ServedGroups {
     return groups;
   }
 
-  /// The same without gradients, before there are any: what an update sorts. Null where the ids
-  /// will be others: gradients of distinct ids are made of others first.
+  /// Returns the same without gradients, before there are any: what an update sorts. Null where the
+  /// ids will be others: gradients of distinct ids are made of others first.
   template <class State>
   const std::vector<op::GradientGroup<Id>>* to_sort(const State& step, std::size_t arena) {
     auto& groups = std::get<std::vector<op::GradientGroup<Id>>>(gradients_);
@@ -90,8 +90,8 @@ class ServedGroups {
     return &groups;
   }
 
-  /// Whether some update of the step might have too many ids or bags (require_countable), at a
-  /// glance.
+  /// Returns whether some update of the step might have too many ids or bags (require_countable),
+  /// at a glance.
   template <class State>
   static bool may_be_too_large(const State& step, std::size_t arenas) {
     std::int64_t most = 0;

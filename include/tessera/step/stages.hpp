@@ -63,7 +63,7 @@ struct Stages {
   using Ranks = typename Reporter::Ranks;
   using Tables = RankTables<Backend>;
 
-  /// All that is given by reference must stay. `guards`: by training group.
+  /// Takes references to what must stay. `guards`: by training group.
   Stages(Comm& ranks, const Backend& memory, const Tables& stored, AnyTrainingSteps& trained,
          const StageOptions& chosen, std::span<const NonFinite> guards,
          typename Policies::forward_codecs forward, typename Policies::backward_codecs backward,
@@ -112,10 +112,10 @@ struct StageCalls {
   using Output = MatrixView<Out>;
   using Gradient = MatrixView<const Out>;
 
-  /// `rates`: of steps, or NaN where ranks may be between different updates.
+  /// Routes a batch. `rates`: of steps, or NaN where ranks may be between different updates.
   static void route(const S& s, State& step, const KeyedJagged<Id>& ids, Comm& communicator,
                     const Backend& backend, double rates);
-  /// `keeps_rows`: whether the plan may have features whose rows come unpooled.
+  /// Routes a batch. `keeps_rows`: whether the plan may have features whose rows come unpooled.
   static void route_model_parallel(const S& s, State& step, const KeyedJagged<Id>& ids,
                                    std::span<const std::int64_t> sample_begin, bool keeps_rows);
   static void lookup(const S& s, State& step, Output output, const Backend& backend,

@@ -80,7 +80,7 @@ class GivenForCall {
 /// How far a step has come, and for whom. Written by the collection.
 class StepProgress {
  public:
-  /// It is about to be routed by a collection.
+  /// Notes that it is about to be routed by a collection.
   void begin(const void* by) {
     stage_ = StepStage::empty;
     accumulated_before_.reset();
@@ -88,12 +88,12 @@ class StepProgress {
     ++turn_;
   }
   void passed(StepStage stage) { stage_ = stage; }
-  /// Gradients of a loss are accumulated, after so many `apply`.
+  /// Notes that gradients of a loss are accumulated, after so many `apply`.
   void accumulated(std::uint64_t applies) {
     stage_ = StepStage::accumulated;
     accumulated_before_ = applies;
   }
-  /// Those of another loss on it were refused.
+  /// Notes that those of another loss on it were refused.
   void accumulated_no_more() {
     if (accumulated_before_) stage_ = StepStage::accumulated;
   }
@@ -124,9 +124,9 @@ class StepProgress {
     if (applies && stage_ == StepStage::accumulated) stage_ = StepStage::assembled;
   }
   bool is_of(const void* collection) const { return collection_ == collection; }
-  /// Whether collection `by` dropped its gradients.
+  /// Returns whether collection `by` dropped its gradients.
   bool rejected(const void* by) const { return stage_ == StepStage::rejected && is_of(by); }
-  /// Whether a batch was looked up that got no update so far.
+  /// Returns whether a batch was looked up that got no update so far.
   bool awaits_update() const {
     return stage_ == StepStage::assembled || stage_ == StepStage::split ||
            stage_ == StepStage::received;
@@ -165,26 +165,26 @@ struct Step {
   /// last, so that its work has ended before what it reads is freed
   detail::SortedAhead<Id, Backend> sorted;
 
-  /// The bags of a feature that are routed: this rank's of the batch (model parallel: part `i`), or
-  /// distinct ids.
+  /// Returns the bags of a feature that are routed: this rank's of the batch (model parallel: part
+  /// `i`), or distinct ids.
   op::Bags<Id> bags_to_route(int feature, std::size_t i = 0) const {
     return distinct.active(feature) ? distinct.ids(feature) : batch.part(feature, i);
   }
-  /// Model parallel: those of another rank's samples.
+  /// Returns, if model parallel, those of another rank's samples.
   op::Bags<Id> bags_to_route_of(int feature, std::size_t rank) const {
     return distinct.active(feature) ? distinct_of_others[rank].ids(feature)
                                     : batch.part(feature, rank);
   }
 
-  /// Where the vectors of a piece go: columns of the output, or, per distinct id, of this step's
-  /// rows.
+  /// Returns where the vectors of a piece go: columns of the output, or, per distinct id, of this
+  /// step's rows.
   MatrixView<float> output_of(const detail::Piece& piece, MatrixView<float> output) const {
     const detail::SlotPart& part = piece.columns();
     const int feature = piece.slot->feature;
     if (!distinct.active(feature)) return output.column_range(part.column, part.width);
     return distinct.rows(feature).column_range(part.column - distinct.column(feature), part.width);
   }
-  /// Where their gradients come from, likewise.
+  /// Returns where their gradients come from, likewise.
   MatrixView<const float> gradient_of(const detail::Piece& piece,
                                       MatrixView<const float> gradient) const {
     const detail::SlotPart& part = piece.columns();
@@ -193,26 +193,26 @@ struct Step {
     return distinct.gradients(feature).column_range(part.column - distinct.column(feature),
                                                     part.width);
   }
-  /// The gradients of a piece that this rank serves, after VectorExchange::split: as the owner got
-  /// them, or where the caller has them.
+  /// Returns the gradients of a piece that this rank serves, after VectorExchange::split: as the
+  /// owner got them, or where the caller has them.
   MatrixView<const float> gradient_at_owner(const detail::Piece& piece,
                                             MatrixView<const float> gradient) const {
     return piece.travels ? in_flight.at_owner(piece) : gradient_of(piece, gradient);
   }
-  /// Those of 16 bits are read where the caller has them.
+  /// Returns those of 16 bits are read where the caller has them.
   template <Element G>
   static MatrixView<const G> gradient_at_owner(const detail::Piece& piece,
                                                MatrixView<const G> gradient) {
     return gradient.column_range(piece.columns().column, piece.columns().width);
   }
-  /// The bags of a piece that this rank serves.
+  /// Returns the bags of a piece that this rank serves.
   op::Bags<Id> bags_of(const detail::Piece& piece) const {
     op::Bags<Id> bags = routed.received()[piece.index];
     bags.row_bias = piece.columns().row_bias;
     return bags;
   }
 
-  /// The vectors of a sequence feature: an index into Layout::features, or its name. Throws
+  /// Returns the vectors of a sequence feature: an index into Layout::features, or its name. Throws
   /// InvalidArgument before `assemble`, and for other features.
   SequenceView<Backend> sequence(int feature) const { return distinct.sequence(feature); }
   SequenceView<Backend> sequence(std::string_view name) const { return distinct.sequence(name); }
@@ -221,7 +221,7 @@ struct Step {
     return sequence(Name.view());
   }
 
-  /// It is about to be routed by a collection.
+  /// Notes that it is about to be routed by a collection.
   void begin(const void* by) {
     progress.begin(by);
     distinct.clear();
@@ -238,7 +238,7 @@ struct Pooled {
   Step<Id, Backend>* step = nullptr;
   std::uint64_t turn = 0;  ///< the step's
 
-  /// As Step::sequence.
+  /// Returns as Step::sequence does.
   template <class Feature>
   SequenceView<Backend> sequence(const Feature& feature) const {
     require(step != nullptr && step->progress.turn() == turn,

@@ -84,7 +84,7 @@ struct StepReport {
     for (const detail::StageReport& stage : stages) sum += stage.bytes;
     return sum;
   }
-  /// Distinct rows (parts of rows, where columns are cut) that this rank updated.
+  /// Returns the distinct rows (parts of rows, where columns are cut) that this rank updated.
   std::int64_t merged_rows() const { return (*this)[ReportedStage::update].rows; }
 };
 
@@ -94,7 +94,7 @@ namespace detail {
 struct StageBalance {
   double mean = 0, most = 0;  ///< seconds
   int slowest = 0;            ///< rank
-  /// 1: all take as long
+  /// Returns most over mean; 1: all take as long
   double imbalance() const { return mean > 0 ? most / mean : 1; }
 };
 
@@ -113,15 +113,15 @@ inline detail::StageBalance balance(std::span<const StepReport> of_ranks, Report
   return balance;
 }
 
-/// The same of whole steps.
+/// Does the same for whole steps.
 inline detail::StageBalance balance(std::span<const StepReport> of_ranks) {
   std::vector<StepReport> whole(of_ranks.size());
   for (std::size_t r = 0; r < whole.size(); ++r) whole[r].stages[0].seconds = of_ranks[r].seconds();
   return balance(whole, static_cast<ReportedStage>(0));
 }
 
-/// Every rank's report, on every rank, without spans, and with what is known of their imbalance.
-/// Collective.
+/// Returns every rank's report, on every rank, without spans, and with what is known of their
+/// imbalance. Collective.
 template <class Comm>
 std::vector<StepReport> gather_reports(Comm& communicator, const StepReport& own) {
   constexpr std::size_t stages = detail::reported_stages.size(), numbers = 3 * stages + 4;
@@ -209,7 +209,7 @@ class StageClock<Backend, true> {
   void end(const Backend& backend, std::size_t span) {
     if (span != none) backend.mark(marks_[span].second);
   }
-  /// The host waits.
+  /// Reads the times; the host waits.
   void read(std::vector<StageSpan>& to) {
     if (count_ == 0) return;
     const Mark& last = marks_[count_ - 1].second;

@@ -71,7 +71,7 @@ class StepReporter<true, Comm, Backend> {
       if (ranks_ != nullptr)
         record_->bytes[at()] += static_cast<std::int64_t>(ranks_->total().bytes - bytes_);
     }
-    /// What was looked up.
+    /// Reads what was looked up.
     template <class Lookups>
     void read_rows(const Lookups& lookups) const {
       if (record_ == nullptr) return;
@@ -95,7 +95,7 @@ class StepReporter<true, Comm, Backend> {
   bool on() const { return on_; }
   void turn(bool on) { on_ = on; }
 
-  /// A stage of a batch. `ranks`: whose messages are its own; null: none.
+  /// Times a stage of a batch. `ranks`: whose messages are its own; null: none.
   template <class State>
   Timing time(State& step, ReportedStage stage, const Backend& backend,
               const Ranks* ranks = nullptr, std::int64_t rows = 0) const {
@@ -103,21 +103,21 @@ class StepReporter<true, Comm, Backend> {
     return {on_ ? &step.record : nullptr, stage, backend, ranks,
             on_ ? rows + moved(step, stage) : 0};
   }
-  /// The optimizer's step.
+  /// Times the optimizer's step.
   Timing time(const Backend& backend, const Ranks& ranks) {
     update_.clear();
     return {on_ ? &update_ : nullptr, ReportedStage::update, backend, &ranks, 0};
   }
-  /// Where it counts rows, in the backend's memory, from 0 on; null: nowhere.
+  /// Returns where it counts rows, in the backend's memory, from 0 on; null: nowhere.
   std::int64_t* row_counter(const Backend& backend) {
     if (!on_) return nullptr;
     backend.fill_zero(counters_.resize(backend, 2).data(), 2 * sizeof(std::int64_t));
     return counters_.data();
   }
-  /// Where clipping counts, likewise.
+  /// Returns where clipping counts, likewise.
   std::int64_t* clip_counter() { return on_ ? counters_.data() + 1 : nullptr; }
 
-  /// A batch has given its gradients.
+  /// Notes that a batch has given its gradients.
   template <class State>
   void batch_done(State& step) {
     if (!on_) return;
@@ -127,7 +127,7 @@ class StepReporter<true, Comm, Backend> {
     std::swap(records_[batches_++], step.record);
     step.record.clear();
   }
-  /// The optimizer has stepped.
+  /// Notes that the optimizer has stepped.
   void step_done(std::int64_t step, std::int64_t split_rows, const Clipped& clipped) {
     if (!on_) return;
     report_ = StepReport{
@@ -138,7 +138,7 @@ class StepReporter<true, Comm, Backend> {
     read_ = false;
   }
 
-  /// Of the last step. The host waits for the backend.
+  /// Returns the report of the last step. The host waits for the backend.
   const StepReport& report(const Backend& backend) {
     if (!done_ || std::exchange(read_, true)) return report_;
     for (std::size_t i = 0; i < batches_; ++i) add(records_[i]);
@@ -157,7 +157,7 @@ class StepReporter<true, Comm, Backend> {
   }
 
  private:
-  /// What a stage moves between ranks: see StageReport.
+  /// Returns what a stage moves between ranks: see StageReport.
   template <class State>
   std::int64_t moved(const State& step, ReportedStage stage) const {
     const std::span<const Piece> served = step.in_flight.order().served().pieces(),
@@ -168,7 +168,7 @@ class StepReporter<true, Comm, Backend> {
     if (stage == ReportedStage::exchange_gradients) return of_others(served, Way::gradients);
     return stage == ReportedStage::weight_gradients ? weights(step) : 0;
   }
-  /// Parts of vectors between this rank and others, of the slots that go a way.
+  /// Returns the parts of vectors between this rank and others, of the slots that go a way.
   std::int64_t of_others(std::span<const Piece> pieces, Way way) const {
     std::int64_t rows = 0;
     for (const Piece& piece : pieces)

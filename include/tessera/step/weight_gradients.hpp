@@ -37,7 +37,7 @@ class WeightGradientStage {
             out.size(), ids);
   }
 
-  /// Gradients have arrived. Collective.
+  /// Runs when gradients have arrived. Collective.
   template <IdType Id, Element G>
   void run_stage(Step<Id, Backend>& step, MatrixView<const G> gradient, std::span<float> out,
                  DotArena<Id, G, Backend> dot, DotWholeRows<Backend> dot_whole_rows) {
@@ -76,8 +76,8 @@ class WeightGradientStage {
 
  private:
   bool weighted(const Slot& slot) const { return layout_.features[slot.feature].weighted; }
-  /// Whether the dots are the gradients, in the order of the batch's ids: not where ids were taken
-  /// out of it.
+  /// Returns whether the dots are the gradients, in the order of the batch's ids: not where ids
+  /// were taken out of it.
   template <IdType Id>
   bool in_place(const Step<Id, Backend>& step) const {
     if (!routing_.in_place()) return false;
@@ -85,7 +85,8 @@ class WeightGradientStage {
       if (step.batch[f].positions != nullptr) return false;
     return true;
   }
-  /// Weights of features whose duplicates do not travel do not either: the rows are here.
+  /// Returns whether weights travel: those of features whose duplicates do not travel do not
+  /// either: the rows are here.
   template <IdType Id>
   bool travels(const Step<Id, Backend>& step, const Slot& slot) const {
     return weighted(slot) && !step.distinct.active(slot.feature);
@@ -95,7 +96,7 @@ class WeightGradientStage {
     return bags.bags == 0 ? 0 : bags.entry_bound;
   }
 
-  /// One float per entry and part.
+  /// Orders one float per entry and part.
   template <class Entries>
   void order(WireSide& side, std::span<const WireSlot> slots, const Entries& entries) {
     side.list(slots, routing_.ranks(), block_alignment(communicator_), entries,
@@ -120,8 +121,8 @@ class WeightGradientStage {
       backend_.fill_zero(owner_dots_.data(), served_.all_floats() * sizeof(float));
   }
 
-  /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received),
-  /// parallel to the bags' ids if in place, else to their entries alone.
+  /// Computes dots: those of the entries of a slot's part go to output_of(slot, bags, part, place
+  /// in received), parallel to the bags' ids if in place, else to their entries alone.
   template <IdType Id, Element G, class OutputOf>
   void compute(Step<Id, Backend>& step, MatrixView<const G> gradient, DotArena<Id, G, Backend> dot,
                const OutputOf& output_of) {
@@ -168,7 +169,7 @@ class WeightGradientStage {
     op::run<op::AddEntryValues>(backend_, {jobs});
   }
 
-  /// Model-parallel input: the ids are this rank's own.
+  /// Adds for model-parallel input: the ids are this rank's own.
   template <IdType Id>
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
@@ -191,7 +192,7 @@ class WeightGradientStage {
     op::run<op::AddEntryValues>(backend_, {jobs});
   }
 
-  /// Features whose rows came here unpooled.
+  /// Adds for features whose rows came here unpooled.
   template <IdType Id>
   void add_distinct(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out,
                     DotWholeRows<Backend> dot) {
@@ -217,7 +218,7 @@ class WeightGradientStage {
     }
   }
 
-  /// The weights that were used are w / ids of the bag.
+  /// Scales means: the weights that were used are w / ids of the bag.
   template <IdType Id>
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::ScaleEntryValues::Job> jobs;

@@ -39,11 +39,12 @@ class AnyRowCache {
     }
     ~Pins() { release(false); }
 
-    /// The rows are about to be changed in their slots.
+    /// Notes that the rows are about to be changed in their slots.
     void mark_changed() const {
       if (!slots_.empty()) cache_->mark_changed(slots_);
     }
-    /// The batch has no more use for them. `forget`: nor will one like it: see RowDirectory.
+    /// Notes that the batch has no more use for them. `forget`: nor will one like it: see
+    /// RowDirectory.
     void release(bool forget) noexcept {
       if (!slots_.empty()) cache_->unpin(slots_, forget);
       slots_.clear();
@@ -78,17 +79,19 @@ class AnyRowCache {
 
   virtual std::int64_t slots() const = 0;
   virtual const RecordFormat& format() const = 0;
-  /// The arena row in each slot, in the backend's memory.
+  /// Returns the arena row in each slot, in the backend's memory.
   virtual const std::int64_t* table_rows() const = 0;
   virtual CacheCounters counters() const = 0;
-  /// What is where rows stay is all there is to know: changed rows go back. Not beside an update.
+  /// Makes what is where rows stay all there is to know: changed rows go back. Not beside an
+  /// update.
   virtual void flush() = 0;
-  /// Rows may have been changed where they stay, after a flush: what is in slots is of no use.
+  /// Notes that rows may have been changed where they stay, after a flush: what is in slots is of
+  /// no use.
   virtual void reload() = 0;
-  /// Before slots are used: takes note of `reload`.
+  /// Takes note of `reload`, before slots are used.
   virtual void refresh() = 0;
-  /// Where the rows of a shard stay that begins at an arena row: field 0 is the weights, then come
-  /// the states. Bytes from one row to the next: stride(field).
+  /// Returns where the rows of a shard stay that begins at an arena row: field 0 is the weights,
+  /// then come the states. Bytes from one row to the next: stride(field).
   virtual std::byte* resting_rows(std::int64_t first, std::size_t field) = 0;
   virtual std::int64_t stride(std::size_t field) const = 0;
   /// Returns the flushed file of the shard of an arena row, of this moment; null: see DirectFile.

@@ -34,26 +34,26 @@ class Arena {
 
   std::int64_t rows() const { return rows_; }
   int width() const { return width_; }
-  /// T: as when it was made.
+  /// Returns the weights; T: as when it was made.
   template <Element T>
   T* weights() const {
     return reinterpret_cast<T*>(weights_.data());
   }
-  /// As in O::state_names: those of elements, of StateElement<O>, then those of rows, floats.
+  /// Returns a state, as in O::state_names: those of elements, of StateElement<O>, then those of
+  /// rows, floats.
   template <Element T>
   T* optimizer_state(int i) const {
     return reinterpret_cast<T*>(states_[static_cast<std::size_t>(i)].data());
   }
 
-  /// Where the weights begin, and each state.
+  /// Returns where the weights begin, and each state.
   std::vector<std::byte*> fields() const {
     std::vector<std::byte*> all{weights_.data()};
     for (const Buffer<std::byte, Backend>& state : states_) all.push_back(state.data());
     return all;
   }
 
-  /// The optimizer state of rows [first, first + count) becomes that of rows that were never
-  /// updated.
+  /// Makes the optimizer state of rows [first, first + count) that of rows that were never updated.
   template <Optimizer O>
   void reset_state(const Backend& backend, std::int64_t first, std::int64_t count,
                    const O& optimizer) const {
@@ -68,7 +68,8 @@ class Arena {
       fill(optimizer_state<float>(i), i, 1);
   }
 
-  /// As updates see it: op::ArenaState<T, O>, which nvcc does not deduce from the declaration.
+  /// Returns the arena as updates see it: op::ArenaState<T, O>, which nvcc does not deduce from the
+  /// declaration.
   template <class T, class O>
   auto state(std::span<const op::ArenaSegment> segments, std::uint64_t rounding_seed) const {
     op::ArenaState<T, O> state;

@@ -61,11 +61,11 @@ template <class Backend>
 struct MergedRowKernels {
   UpdateArena<std::int64_t, float, Backend> update;
   MergeRows<std::int64_t, float, Backend> merge;
-  /// op::Apply
+  /// Runs op::Apply
   void (*apply)(const Backend&, const RankTables<Backend>&, std::size_t arena, const AnyUpdateStep&,
                 const op::MergedGradients&, const float* mean_square,
                 const float* weight_mean_square);
-  /// op::Measure, for a training group that measures anything
+  /// Runs op::Measure, for a training group that measures anything
   void (*measure)(const Backend&, const RankTables<Backend>&, std::size_t arena,
                   const AnyUpdateStep&, const op::MergedGradients&, float* measured,
                   float* weights);

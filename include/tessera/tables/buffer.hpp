@@ -53,7 +53,7 @@ class Buffer {
 
   T* data() const { return data_; }
   std::size_t size() const { return size_; }
-  /// Elements that it has memory for.
+  /// Returns the elements that it has memory for.
   std::size_t capacity() const { return capacity_; }
   std::span<T> span() const { return {data_, size_}; }
 
@@ -77,7 +77,7 @@ class Buffer {
     capacity_ = size_ = 0;
   }
 
-  /// Memory of the host is given back at once, whatever still works with it.
+  /// Does nothing: memory of the host is given back at once, whatever still works with it.
   void synchronize() noexcept {
     try {
       backend_.synchronize();

@@ -15,7 +15,7 @@ struct CacheCounters {
   std::int64_t written_bytes = 0;
   double seconds = 0;  ///< in which a thread waited for rows
 
-  /// The part of the rows that were there.
+  /// Returns the part of the rows that were there.
   double hit_rate() const {
     return rows == 0 ? 1 : 1 - static_cast<double>(fetched_rows) / static_cast<double>(rows);
   }

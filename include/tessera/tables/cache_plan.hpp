@@ -21,15 +21,15 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Of the cache of an arena, for errors.
+/// Returns the name of the cache of an arena, for errors.
 inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
   return fmt::format("the cache of '{}'{} on rank {}",
                      layout.tables[layout.shards[plan.shards[0]].table].name,
                      plan.shards.size() > 1 ? " and others" : "", rank);
 }
 
-/// How many rows the cache of an arena holds: as its shards say, else by its share of the memory
-/// for all that share it. `all_bytes`: of all those arenas' rows.
+/// Returns how many rows the cache of an arena holds: as its shards say, else by its share of the
+/// memory for all that share it. `all_bytes`: of all those arenas' rows.
 inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
                                 const TableFiles& files, std::int64_t all_bytes) {
   const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;
@@ -45,7 +45,7 @@ inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
                                   1, plan.rows);
 }
 
-/// A name as a part of a file's name.
+/// Returns a name as a part of a file's name.
 inline std::string file_name_of(std::string_view name) {
   std::string text;
   for (const char c : name) {

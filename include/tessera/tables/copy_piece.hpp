@@ -32,8 +32,8 @@ void copy_piece(const Backend& backend, MatrixView<U> piece, MatrixView<V> shard
   backend.synchronize();
 }
 
-/// From a piece in host memory to rows of a shard (a MatrixView or an AnyMatrix) in the backend's,
-/// converted on the way.
+/// Moves from a piece in host memory to rows of a shard (a MatrixView or an AnyMatrix) in the
+/// backend's, converted on the way.
 template <class Backend, class Matrix>
 void move_piece(const Backend& backend, const Matrix& shard, MatrixView<const float> piece,
                 std::int64_t first) {
@@ -48,7 +48,7 @@ void move_piece(const Backend& backend, const Matrix& shard, MatrixView<const fl
         });
   });
 }
-/// And back.
+/// Moves back.
 template <class Backend, class Matrix>
 void move_piece(const Backend& backend, const Matrix& shard, MatrixView<float> piece,
                 std::int64_t first) {

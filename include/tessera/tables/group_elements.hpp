@@ -24,7 +24,7 @@ class GroupElements {
   template <int I>
   using of = typename Groups::template element<I, T>;
 
-  /// f(std::type_identity<E>) with a group's. Code for one type is compiled once.
+  /// Calls f(std::type_identity<E>) with a group's. Code for one type is compiled once.
   template <class F>
   static void with(int group, F&& f) {
     if constexpr (one)

@@ -98,7 +98,7 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
   static constexpr Shared shared = any_splits(EveryGroup()) ? Shared::rows
                                    : Store::copies          ? Shared::copies
                                                             : Shared::nothing;
-  /// What a step needs of shared tables.
+  /// Returns what a step needs of shared tables.
   static constexpr MergedRowKernels<Backend> shared_rows() {
     if constexpr (shared != Shared::nothing)
       return merged_rows();
@@ -116,7 +116,7 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
     return of(tables).template state<I>(a, now.number, std::get<I>(typed(now).on_backend));
   }
 
-  /// f.operator()<group, width>() for an arena that trains.
+  /// Calls f.operator()<group, width>() for an arena that trains.
   template <class F>
   static void with_trained(const Tables& tables, std::size_t a, F&& f) {
     Store::with_group(tables.routing().arenas()[a].group, [&](auto group) {

@@ -25,8 +25,8 @@ template <class T, class Backend = Host>
 class Matrix {
  public:
   Matrix() = default;
-  /// `rows` x `columns` zeros. Throws InvalidArgument where one is negative or the size in bytes
-  /// does not fit 63 bits.
+  /// Makes `rows` x `columns` zeros. Throws InvalidArgument where one is negative or the size in
+  /// bytes does not fit 63 bits.
   Matrix(const Backend& backend, std::int64_t rows, std::int64_t columns)
       : rows_(rows), columns_(columns) {
     constexpr std::int64_t most =
@@ -56,12 +56,12 @@ class Matrix {
   operator MatrixView<T>() & { return view(); }             // NOLINT
   operator MatrixView<const T>() const& { return view(); }  // NOLINT
   operator MatrixView<const T>() const&& = delete;
-  /// The first `count` rows: those of a batch that is smaller than the largest. Throws
+  /// Returns the first `count` rows: those of a batch that is smaller than the largest. Throws
   /// InvalidArgument where the matrix has fewer.
   MatrixView<T> first_rows(std::int64_t count) { return first_rows(view(), count); }
   MatrixView<const T> first_rows(std::int64_t count) const { return first_rows(view(), count); }
-  /// Columns [first, first + count) of every row. Throws InvalidArgument where the matrix has
-  /// fewer.
+  /// Returns the columns [first, first + count) of every row. Throws InvalidArgument where the
+  /// matrix has fewer.
   MatrixView<T> columns(std::int64_t first, std::int64_t count) {
     return columns(view(), first, count);
   }
@@ -104,7 +104,7 @@ void check_view(std::string_view what, MatrixView<T> matrix) {
           "{} is [{}, {}], but its data is null", what, matrix.rows, matrix.columns);
 }
 
-/// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
+/// Makes a matrix in a buffer. Throws InvalidArgument for more than any memory holds.
 template <class T, class Backend>
 MatrixView<T> make_matrix(const Backend& backend, Buffer<T, Backend>& buffer, std::int64_t rows,
                           std::int64_t columns) {

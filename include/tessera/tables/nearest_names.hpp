@@ -13,7 +13,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// The number of characters to insert, remove or replace that turn one text into the other.
+/// Returns the number of characters to insert, remove or replace that turn one text into the other.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -27,7 +27,7 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// The names most like `name`, and how many more there are.
+/// Returns the names most like `name`, and how many more there are.
 inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
   constexpr int most = 5;
   std::string text;

@@ -22,7 +22,7 @@ class NonFiniteCount {
     backend_.fill_zero(count_.data(), sizeof(unsigned long long));
   }
 
-  /// `host_memory`: the backend does not reach the values, and the host counts.
+  /// Counts. `host_memory`: the backend does not reach the values, and the host counts.
   template <Element T>
   void add(MatrixView<const T> values, bool host_memory = false) {
     if (!host_memory) return op::run<op::CountNonFinite<T>>(backend_, {values, count_.data()});

@@ -91,7 +91,7 @@ enum class SizesNeeded { none, bounds, exact };
 /// Derived from the rectangles alone.
 class RankLayout {
  public:
-  /// `training`: by table.
+  /// Takes a layout. `training`: by table.
   RankLayout(const Layout& layout, int rank, std::span<const TableTraining> training)
       : ranks_(layout.ranks()),
         rank_(rank),
@@ -108,42 +108,43 @@ class RankLayout {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
-  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. This
+  /// Returns all slots of all ranks, by rank, feature, row_begin; the same on every rank. This
   /// rank's are followed by its own replicated ones.
   const std::vector<Slot>& slots() const { return slots_; }
   std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
   std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
   std::size_t slots_of(int rank) const { return slots_end(rank) - slots_begin(rank); }
-  /// How many of this rank's slots (the first so many) `source` sends to: all but the replicated
-  /// ones, which are everybody's own.
+  /// Returns how many of this rank's slots (the first so many) `source` sends to: all but the
+  /// replicated ones, which are everybody's own.
   std::size_t slots_from(int source) const {
     return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_);
   }
   const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
-  /// The order of the wire, by the rank at the other end, then by slot: all that travels between
-  /// two ranks, of ids and vectors, has it. This rank's own slots, of every rank that sends to
-  /// them; and all slots that this rank's samples may need, as slots().
+  /// Returns the order of the wire, by the rank at the other end, then by slot: all that travels
+  /// between two ranks, of ids and vectors, has it. This rank's own slots, of every rank that sends
+  /// to them; and all slots that this rank's samples may need, as slots().
   const std::vector<WireSlot>& served() const { return served_; }
   const std::vector<WireSlot>& requested() const { return requested_; }
   const std::vector<SlotChain>& chains() const { return chains_; }
-  /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables
-  /// have a whole copy on every rank.
+  /// Returns whether ids and vectors pass through an exchange; the same on every rank. Not where
+  /// all tables have a whole copy on every rank.
   bool exchanges() const {
     return std::any_of(slots_.begin(), slots_.end(),
                        [](const Slot& slot) { return !slot.replicated || !slot.whole; });
   }
-  /// Whether all slots are whole: no table is cut by rows; the same on every rank.
+  /// Returns whether all slots are whole: no table is cut by rows; the same on every rank.
   bool all_whole() const {
     return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.whole; });
   }
-  /// Whether ids of a feature leave this rank's own tables.
+  /// Returns whether ids of a feature leave this rank's own tables.
   bool travels(int feature) const {
     return std::any_of(slots_.begin(), slots_.end(),
                        [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
   }
-  /// A slot that this rank serves from its own ids and tables, without packing anything.
+  /// Returns whether a slot is one that this rank serves from its own ids and tables, without
+  /// packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
-  /// Whether a feature reads this rank's own memory alone, and no cache.
+  /// Returns whether a feature reads this rank's own memory alone, and no cache.
   bool at_hand(int feature) const {
     return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
       return slot.feature != feature ||
@@ -154,8 +155,8 @@ class RankLayout {
   }
   /// Returns whether the rows of some feature come to the rank that asks unpooled.
   bool keeps_rows() const { return keeps_rows_; }
-  /// Whether one rank holds all tables, none of them cut: an id reads one row, which is pooled, and
-  /// nothing is packed.
+  /// Returns whether one rank holds all tables, none of them cut: an id reads one row, which is
+  /// pooled, and nothing is packed.
   bool in_place() const {
     return ranks_ == 1 && !keeps_rows_ && slots_.size() == features_ &&
            std::all_of(slots_.begin(), slots_.end(),
@@ -169,13 +170,13 @@ class RankLayout {
     const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);
     return told && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
-  /// Whether gradients of a feature's vectors are needed on the ranks of its rows.
+  /// Returns whether gradients of a feature's vectors are needed on the ranks of its rows.
   bool gradients(int feature) const {
     return std::any_of(slots_.begin(), slots_.end(),
                        [&](const Slot& slot) { return slot.feature == feature && slot.gradients; });
   }
-  /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or
-  /// overlap.
+  /// Returns the output columns that are sums of several blocks of rows: (first, width), which may
+  /// repeat or overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const {
     return summed_columns_;
   }
@@ -184,7 +185,7 @@ class RankLayout {
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
-  /// Features that this rank's shards read, ascending.
+  /// Returns the features that this rank's shards read, ascending.
   const std::vector<int>& local_features() const { return local_features_; }
   bool is_local(int feature) const {
     return std::binary_search(local_features_.begin(), local_features_.end(), feature);

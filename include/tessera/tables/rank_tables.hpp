@@ -31,10 +31,11 @@ class RankTables {
 
   const Layout& layout() const { return layout_; }
   const RankLayout& routing() const { return routing_; }
-  /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its
-  /// cache.
+  /// Returns what updates and lookups work with: an arena's rows, or of a cached one the slots of
+  /// its cache.
   const std::vector<Arena<Backend>>& arenas() const { return arenas_; }
-  /// The cache that an arena's rows are behind, or null. Its rows are found by AnyRowCache::acquire.
+  /// Returns the cache that an arena's rows are behind, or null. Its rows are found by
+  /// AnyRowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
   CacheCounters cache_counters() const {
     CacheCounters sum;
@@ -45,15 +46,15 @@ class RankTables {
 
   int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
 
-  /// The seed of stochastic rounding, and of the first values.
+  /// Returns the seed of stochastic rounding, and of the first values.
   std::uint64_t seed() const { return seed_; }
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
-  /// Before cached rows are read where they stay: those that updates changed go there.
+  /// Writes rows that updates changed where they stay, before they are read there.
   void flush() const { in_caches(&Cache::flush); }
-  /// After rows were written there, before which `flush` was called: caches read them again.
+  /// Lets caches read rows again that were written there, before which `flush` was called.
   void reload() const { in_caches(&Cache::reload); }
-  /// Before rows are used in caches.
+  /// Called before rows are used in caches.
   void refresh() const { in_caches(&Cache::refresh); }
 
   /// Copies rows of a shard's matrix, `stride` bytes apart, one after another into the host's
@@ -74,7 +75,8 @@ class RankTables {
     backend_.synchronize();
   }
 
-  /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.
+  /// Returns the index of a table of the plan. Throws InvalidArgument if there is none of that
+  /// name.
   int table_index(std::string_view name) const {
     for (std::size_t t = 0; t < layout_.tables.size(); ++t)
       if (layout_.tables[t].name == name) return static_cast<int>(t);
@@ -85,7 +87,7 @@ class RankTables {
   }
 
  protected:
-  /// `training`: by table.
+  /// Takes a layout. `training`: by table.
   RankTables(const Backend& backend, Layout&& layout, int rank, std::vector<TableTraining> training,
              std::uint64_t seed)
       : backend_(backend),
@@ -95,7 +97,7 @@ class RankTables {
         seed_(seed) {}
   ~RankTables() = default;
 
-  /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result
+  /// Brings, in a cached arena, an arena row into a slot, which `at` becomes, while the result
   /// lives.
   typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
     if (caches_[a] == nullptr) return {};

@@ -49,7 +49,8 @@ class RowCache final : public AnyRowCache<Backend> {
       RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
   static_assert(slot_overhead == cache_slot_bytes, "plans count it");
 
-  /// `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for errors.
+  /// Makes a cache. `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for
+  /// errors.
   RowCache(const Backend& backend, std::int64_t slots, std::vector<std::byte*> fields,
            RecordFormat format, std::string name)
       : backend_(backend),
@@ -73,13 +74,13 @@ class RowCache final : public AnyRowCache<Backend> {
     return counters;
   }
 
-  /// The rows stay in files, to which the caller adds those of the shards.
+  /// Lets the rows stay in files, to which the caller adds those of the shards.
   RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
-  /// The rows stay in an arena of the host's memory, of which these are the fields.
+  /// Lets the rows stay in an arena of the host's memory, of which these are the fields.
   void in_memory(std::vector<std::byte*> fields) { host_data_ = std::move(fields); }
 
-  /// First values of all rows in files: make(first, count) puts those of so many rows into the
-  /// first slots.
+  /// Writes first values of all rows in files: make(first, count) puts those of so many rows into
+  /// the first slots.
   template <class Make>
   void fill_all(std::int64_t rows, const Make& make) {
     const std::int64_t at_once =
@@ -172,7 +173,7 @@ class RowCache final : public AnyRowCache<Backend> {
   /// Numbers different rows in the order in which they come.
   class Numbering {
    public:
-    /// For at most so many rows.
+    /// Begins for at most so many rows.
     void begin(std::size_t most) {
       rows_.clear();
       numbers_.assign(std::bit_ceil(2 * most), -1);
@@ -331,8 +332,8 @@ class RowCache final : public AnyRowCache<Backend> {
     stale_.store(false, std::memory_order_release);
   }
 
-  /// First rows of slots go back, then others come; from and to files each list ascending by row.
-  /// Where it throws, no slot has changed.
+  /// Moves rows: first those of slots go back, then others come; from and to files each list
+  /// ascending by row. Where it throws, no slot has changed.
   void move(const Backend& backend, const Moves& back, const Moves& in) {
     const std::size_t numbers = 2 * (back.rows.size() + in.rows.size());
     std::int64_t* const lists = lists_.resize(backend, numbers).data();

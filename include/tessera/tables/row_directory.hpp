@@ -43,7 +43,7 @@ class RowDirectory {
   bool dirty(Slot slot) const { return slots_[at(slot)].dirty; }
   std::int32_t pins(Slot slot) const { return slots_[at(slot)].pins; }
 
-  /// The slot of a row, or none.
+  /// Returns the slot of a row, or none.
   Slot find(std::int64_t row) const {
     const std::uint32_t hash = hash_of(row);
     std::size_t i = home(hash);
@@ -85,7 +85,7 @@ class RowDirectory {
         });
   }
 
-  /// A batch is about to ask for its rows.
+  /// Notes that a batch is about to ask for its rows.
   void begin_batch() { ++batch_; }
   /// Takes note that the batch uses a slot: it becomes the youngest. True for the first time.
   bool use(Slot slot) {
@@ -96,23 +96,23 @@ class RowDirectory {
   }
   void pin(Slot slot) { ++slots_[at(slot)].pins; }
   void unpin(Slot slot) { --slots_[at(slot)].pins; }
-  /// The row in the slot is no longer what it is where it stays, or it is again.
+  /// Note that the row in the slot is no longer what it is where it stays, or it is again.
   void mark_dirty(Slot slot) { slots_[at(slot)].dirty = true; }
   void mark_clean(Slot slot) { slots_[at(slot)].dirty = false; }
-  /// Between the choice of a victim and its end its row is on its way: it must not be used.
+  /// Note that a row leaves: between the choice of a victim and its end it must not be used.
   void begin_leaving(Slot slot) { slots_[at(slot)].leaving = true; }
   void end_leaving(Slot slot) { slots_[at(slot)].leaving = false; }
   bool leaves(Slot slot) const { return slots_[at(slot)].leaving; }
-  /// The batch that used a slot will not come back to it (it was for evaluation): it may be given
-  /// up at once.
+  /// Forgets the batch that used a slot, which will not come back to it (it was for evaluation): it
+  /// may be given up at once.
   void forget_batch(Slot slot) { slots_[at(slot)].batch = 0; }
 
-  /// Whether a slot may be given to another row now.
+  /// Returns whether a slot may be given to another row now.
   bool evictable(Slot slot) const {
     const Entry& entry = slots_[at(slot)];
     return entry.row == none_row || (entry.pins == 0 && entry.batch + 1 < batch_);
   }
-  /// The `count` slots to give up, oldest first; fewer where there are not as many.
+  /// Returns the `count` slots to give up, oldest first; fewer where there are not as many.
   std::vector<Slot> victims(std::int64_t count) const {
     std::vector<Slot> chosen;
     chosen.reserve(static_cast<std::size_t>(std::min(count, slots())));
@@ -126,7 +126,7 @@ class RowDirectory {
     return chosen;
   }
 
-  /// The row of a slot, if any, leaves it.
+  /// Removes the row of a slot, if any.
   void remove(Slot slot) {
     Entry& entry = slots_[at(slot)];
     if (entry.row == none_row) return;
@@ -139,7 +139,7 @@ class RowDirectory {
     entry.dirty = false;
     entry.batch = 0;
   }
-  /// An empty slot takes a row.
+  /// Inserts a row into an empty slot.
   void insert(Slot slot, std::int64_t row) {
     slots_[at(slot)].row = row;
     slots_[at(slot)].dirty = false;
@@ -151,8 +151,7 @@ class RowDirectory {
     index_[i].hash[std::countr_zero(free)] = hash;
     index_[i].slot[std::countr_zero(free)] = slot;
   }
-  /// The rows of slots, if any, leave them for rows[i], which have come: the batch uses and pins
-  /// them.
+  /// Replaces the rows of slots, if any, by rows[i], which have come: the batch uses and pins them.
   void replace(std::span<const Slot> slots, std::span<const std::int64_t> rows) {
     ahead(
         std::ssize(slots), [&](std::size_t i) { prefetch_slot(slots[i]); },
@@ -169,7 +168,7 @@ class RowDirectory {
         });
   }
 
-  /// No row is in any slot, no slot pinned.
+  /// Clears all: no row is in any slot, no slot pinned.
   void clear() {
     std::fill(index_.begin(), index_.end(), Bucket{});
     batch_ = 1;
@@ -181,7 +180,7 @@ class RowDirectory {
     }
   }
 
-  /// Bytes for one slot, whatever its row.
+  /// Returns the bytes for one slot, whatever its row.
   static constexpr std::int64_t bytes_per_slot() {
     return sizeof(Entry) + sizeof(Bucket) / 4 + 2 * sizeof(Slot);
   }
@@ -204,7 +203,7 @@ class RowDirectory {
     std::uint32_t hash[rows + 1] = {};  // 0: nothing there
     Slot slot[rows + 1] = {none, none, none, none, none, none, none, none};
 
-    /// How many rows found it full: a search for them goes on behind it.
+    /// Returns how many rows found it full: a search for them goes on behind it.
     std::uint32_t& passed() { return hash[rows]; }
     std::uint32_t passed() const { return hash[rows]; }
   };
@@ -218,8 +217,8 @@ class RowDirectory {
     return static_cast<std::size_t>((std::uint64_t{hash} * index_.size()) >> 32);
   }
   std::size_t next(std::size_t i) const { return i + 1 == index_.size() ? 0 : i + 1; }
-  /// The places of a bucket, a bit each, where a value is. Without branches: no one could guess
-  /// them.
+  /// Returns the places of a bucket, a bit each, where a value is. Without branches: no one could
+  /// guess them.
   template <class T>
   static unsigned places(const T (&values)[Bucket::rows + 1], T value) {
     unsigned found = 0;
@@ -250,7 +249,7 @@ class RowDirectory {
   }
 
   std::size_t after(std::size_t place) const { return place + 1 == order_.size() ? 0 : place + 1; }
-  /// The slot becomes the youngest.
+  /// Makes the slot the youngest.
   void append(Slot slot) {
     if (used_ == order_.size()) close_gaps();
     Entry& entry = slots_[at(slot)];

@@ -87,19 +87,19 @@ class RowFiles {
     }
   }
 
-  /// Bytes that have gone from and to the disk, since the last `forget_bytes`.
+  /// Return the bytes that have gone from and to the disk, since the last `forget_bytes`.
   std::int64_t read_bytes() const { return read_bytes_; }
   std::int64_t written_bytes() const { return written_bytes_; }
   void forget_bytes() { read_bytes_ = written_bytes_ = 0; }
 
-  /// The records of the shard of an arena row, from that row on, as memory.
+  /// Returns the records of the shard of an arena row, from that row on, as memory.
   std::byte* view(std::int64_t row) {
     Shard& shard = shard_of(row);
     return shard.file.view() + offset_of(shard, row);
   }
-  /// The file of the shard of an arena row: see DirectFile.
+  /// Returns the file of the shard of an arena row: see DirectFile.
   std::shared_ptr<const FileClone> clone(std::int64_t row) { return shard_of(row).file.clone(); }
-  /// What was written to views is seen by exchanges.
+  /// Lets exchanges see what was written to views.
   void write_views() {
     for (Shard& shard : shards_) shard.file.write_view();
   }
@@ -131,7 +131,8 @@ class RowFiles {
     return shard.data_offset + static_cast<std::uint64_t>((row - shard.first) * record_bytes_);
   }
 
-  /// The blocks of the transfers from `begin` on, until there are enough; returns where those end.
+  /// Collects the blocks of the transfers from `begin` on, until there are enough; returns where
+  /// those end.
   std::size_t collect_runs(std::span<const Transfer> transfers, std::size_t begin) {
     runs_.clear();
     std::size_t bytes = 0, i = begin;

@@ -56,9 +56,9 @@ class TableStore : public detail::RankTables<Backend> {
                         keeps_rows = WidthList::keeps_rows;
 
   using typename Tables::Cache;
-  /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
-  /// table is in no training group, if the host has no memory for this rank's part, or a cache no
-  /// size; DataError where a disk has no room.
+  /// Makes the tables. `initializers`: detail::Initializers. Throws InvalidArgument if the layout
+  /// has a fault, if a table is in no training group, if the host has no memory for this rank's
+  /// part, or a cache no size; DataError where a disk has no room.
   template <class Initializers>
   TableStore(const Backend& backend, Layout layout, int rank, const Trained& training,
              std::uint64_t seed, const Initializers& initializers, const TableFiles& files = {})
@@ -79,13 +79,13 @@ class TableStore : public detail::RankTables<Backend> {
       throw InvalidArgument(no_memory(rank));
     }
   }
-  /// f(std::integral_constant<int, group>).
+  /// Calls f(std::integral_constant<int, group>).
   template <class F>
   static void with_group(int group, F&& f) {
     detail::with_training_group<Trained>(group, f);
   }
 
-  /// Of a table's weights.
+  /// Returns the type of a table's weights.
   TensorType element_type(int table) const {
     TensorType type{};
     Elements::with(group_of(table),
@@ -102,10 +102,10 @@ class TableStore : public detail::RankTables<Backend> {
       return rows * (per_row ? 1 : width) * std::int64_t(detail::tensor_type_size(type));
     }
   };
-  /// Those that a table has, those of elements first.
+  /// Returns the states that a table has, those of elements first.
   std::vector<StateShape> states(int table) const { return states_of_group(group_of(table)); }
 
-  /// Arena `a`, of training group I, as the update of step `step` sees it.
+  /// Returns arena `a`, of training group I, as the update of step `step` sees it.
   template <int I, class O = typename Groups::template optimizer<I>>
   auto state(std::size_t a, std::int64_t step, const op::StepValues<O>* now = nullptr) const {
     auto state = arenas_[a].template state<typename Elements::template of<I>, O>(
@@ -115,7 +115,7 @@ class TableStore : public detail::RankTables<Backend> {
     return state;
   }
 
-  /// f.operator()<Width>(its weights) for an arena.
+  /// Calls f.operator()<Width>(its weights) for an arena.
   template <class F>
   void with_weights(std::size_t a, F&& f) const {
     Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
@@ -143,8 +143,8 @@ class TableStore : public detail::RankTables<Backend> {
     std::vector<typename Elements::StateMatrix> states{};
   };
 
-  /// The rectangles that this rank holds, with their memory. Those behind a cache are seen where
-  /// they stay, and may be read and written there until the next batch: see `flush`.
+  /// Returns the rectangles that this rank holds, with their memory. Those behind a cache are seen
+  /// where they stay, and may be read and written there until the next batch: see `flush`.
   std::vector<LocalShard> local_shards() const {
     flush();
     reload();
@@ -191,7 +191,7 @@ class TableStore : public detail::RankTables<Backend> {
     return shards;
   }
 
-  /// Weights of this rank that are NaN or infinite.
+  /// Returns the number of weights of this rank that are NaN or infinite.
   std::int64_t count_non_finite(const Backend& backend) const {
     detail::NonFiniteCount<Backend> count(backend);
     flush();
@@ -202,8 +202,8 @@ class TableStore : public detail::RankTables<Backend> {
     return static_cast<std::int64_t>(count.read());
   }
 
-  /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state
-  /// again, as if never updated. Before, tell(arena, its rows) is called.
+  /// Gives rows of a table, where this rank holds them, their first values and a fresh optimizer
+  /// state again, as if never updated. Before, tell(arena, its rows) is called.
   template <class Initializers, class Tell>
   void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows,
                   const Trained& training, const Initializers& initializers, Tell&& tell) {
@@ -250,8 +250,8 @@ class TableStore : public detail::RankTables<Backend> {
   /// memory; other parts are left alone.
   void set(std::string_view name, MatrixView<const float> whole) { move_whole(name, -1, whole); }
   void get(std::string_view name, MatrixView<float> whole) const { move_whole(name, -1, whole); }
-  /// The same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1] for
-  /// one value per row.
+  /// Does the same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1]
+  /// for one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
     check_state(name, state);
     move_whole(name, state, whole);
@@ -347,7 +347,7 @@ class TableStore : public detail::RankTables<Backend> {
     return layout;
   }
 
-  /// First values of arena rows [begin, end), in the rows of `arena` from `at` on.
+  /// Writes first values of arena rows [begin, end), in the rows of `arena` from `at` on.
   template <Element E, Initializer F>
   void initialize(const detail::ArenaPlan& plan, std::type_identity<E>, const auto& arena,
                   std::int64_t begin, std::int64_t end, std::int64_t at, const F& initializer) {
@@ -367,7 +367,8 @@ class TableStore : public detail::RankTables<Backend> {
     }
   }
 
-  /// Whether an arena's rows are behind a cache. The host's own kernels need none for its memory.
+  /// Returns whether an arena's rows are behind a cache. The host's own kernels need none for its
+  /// memory.
   static bool is_cached(const detail::ArenaPlan& plan) {
     return plan.tier == Tier::file ||
            (plan.tier == Tier::host && plan.cache_rows != 0 && !Backend::host_readable);
@@ -409,14 +410,14 @@ class TableStore : public detail::RankTables<Backend> {
       initialize(plan, element, slots, first, first + count, 0, initializer);
     });
   }
-  /// Bytes of an arena's rows, state and place in a cache included.
+  /// Returns the bytes of an arena's rows, state and place in a cache included.
   std::int64_t bytes_of(const detail::ArenaPlan& plan) const {
     std::int64_t bytes = detail::cache_slot_bytes + plan.width * Elements::size(plan.group);
     for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
     return plan.rows * bytes;
   }
 
-  /// From or to a whole table; `state` -1: its weights.
+  /// Moves from or to a whole table; `state` -1: its weights.
   template <class U>
   void move_whole(std::string_view name, int state, MatrixView<U> whole) const {
     for_each_piece(name, state, whole,

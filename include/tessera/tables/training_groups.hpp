@@ -255,7 +255,7 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   }
 };
 
-/// f(std::integral_constant<int, I>) for every group.
+/// Calls f(std::integral_constant<int, I>) for every group.
 template <class Training, class F>
 constexpr void for_each_training_group(F&& f) {
   [&]<int... I>(std::integer_sequence<int, I...>) {
@@ -263,7 +263,7 @@ constexpr void for_each_training_group(F&& f) {
   }(std::make_integer_sequence<int, GroupsOf<Training>::count>{});
 }
 
-/// f(std::integral_constant<int, I>) for group `group`.
+/// Calls f(std::integral_constant<int, I>) for group `group`.
 template <class Training, class F>
 void with_training_group(int group, F&& f) {
   if constexpr (GroupsOf<Training>::count == 1) {

@@ -47,11 +47,11 @@ class Accumulator {
             batches_);
   }
 
-  /// How often `apply` took what there was, or dropped it.
+  /// Returns how often `apply` took what there was, or dropped it.
   std::uint64_t applies() const { return applies_; }
 
-  /// A step whose gradients have come to the owners: those of one loss. It has no more use for its
-  /// rows, and is `accumulated`.
+  /// Adds a step whose gradients have come to the owners: those of one loss. It has no more use for
+  /// its rows, and is `accumulated`.
   template <class State, IdType Id>
   void add(State& step, MatrixView<const float> gradient, MergeRows<Id, float, Backend> kernel) {
     step.progress.accumulated(applies_);
@@ -62,16 +62,16 @@ class Accumulator {
     ++batches_;
   }
 
-  /// A step whose gradients were refused.
+  /// Skips a step whose gradients were refused.
   template <class State>
   void skip(State& step) {
     skipped_ = true;
     step.progress.accumulated_no_more();
   }
 
-  /// Ranks tell each other their rates and clipping, which must be the same, and their gradients of
-  /// copied tables. Collective; the first of what `apply` does. False where there is nothing to
-  /// apply, as all gradients were refused. Where it throws, gradients are as before.
+  /// Lets ranks tell each other their rates and clipping, which must be the same, and their
+  /// gradients of copied tables. Collective; the first of what `apply` does. False where there is
+  /// nothing to apply, as all gradients were refused. Where it throws, gradients are as before.
   bool gather(double rates, const auto& clip) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
@@ -92,8 +92,8 @@ class Accumulator {
     }
   }
 
-  /// The norm of all tables' gradients, and of `dense`, which every rank has alike. Collective: one
-  /// all-reduce. After `merge_copies`.
+  /// Returns the norm of all tables' gradients, and of `dense`, which every rank has alike.
+  /// Collective: one all-reduce. After `merge_copies`.
   double norm(std::span<const float> dense) {
     constexpr std::size_t at_once = std::size_t{1} << 29;
     std::int64_t* const sum = digits_.resize(backend_, op::SquareDigits{}.size()).data();
@@ -127,7 +127,7 @@ class Accumulator {
     return op::norm_of(all);
   }
 
-  /// `clipped`: as op::ClipValues'. Returns the number of values.
+  /// Clips values. `clipped`: as op::ClipValues'. Returns the number of values.
   std::int64_t clip(float factor, float limit, std::int64_t* clipped = nullptr) {
     std::int64_t values = 0;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
@@ -142,7 +142,7 @@ class Accumulator {
                               {values.data(), std::ssize(values), factor, limit, clipped});
     return std::ssize(values);
   }
-  /// The gradients of whole table rows. Returns the number of rows. Collective.
+  /// Clips the gradients of whole table rows. Returns the number of rows. Collective.
   std::int64_t clip_rows(float limit, std::int64_t* clipped) {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
@@ -173,8 +173,8 @@ class Accumulator {
     return rows;
   }
 
-  /// One optimizer step. Collective where columns are cut; no table changes before that is done.
-  /// `advance()` begins the step then.
+  /// Makes one optimizer step. Collective where columns are cut; no table changes before that is
+  /// done. `advance()` begins the step then.
   void apply(const AnyUpdateStep& now, const Kernels& kernels, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.hold_merged();
@@ -186,7 +186,8 @@ class Accumulator {
     clear();
   }
 
-  /// There are none from here on; forwards whose gradients there were take no more of them.
+  /// Clears the sums: there are none from here on; forwards whose gradients there were take no more
+  /// of them.
   void clear() {
     ++applies_;
     for (PerArena& arena : arenas_) arena.merged.clear();
@@ -234,7 +235,7 @@ class Accumulator {
     return {list.gradients, static_cast<std::size_t>(list.count * tables_.arenas()[a].width())};
   }
 
-  /// `check`: throws where there are too many, and does no more.
+  /// Adds groups. `check`: throws where there are too many, and does no more.
   template <IdType Id>
   void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check,
            MergeRows<Id, float, Backend> kernel) {
@@ -261,9 +262,10 @@ class Accumulator {
     return merged;
   }
 
-  /// Whether some columns of a table are on one rank and others are copied to all. The copies'
-  /// gradients are one list, merged over ranks; so those of the others must be, and of all shards
-  /// that meet these in an arena, and of their tables' other shards on other ranks, and so on.
+  /// Returns whether some columns of a table are on one rank and others are copied to all. The
+  /// copies' gradients are one list, merged over ranks; so those of the others must be, and of all
+  /// shards that meet these in an arena, and of their tables' other shards on other ranks, and so
+  /// on.
   static bool meets_copies(const Layout& layout) {
     std::vector<bool> copied(layout.tables.size()), owned(layout.tables.size());
     for (const Shard& shard : layout.shards)
@@ -273,7 +275,8 @@ class Accumulator {
     return false;
   }
 
-  /// All lists of an arena as one, which the shards that it exchanges mean squares with have, too.
+  /// Joins all lists of an arena as one, which the shards that it exchanges mean squares with have,
+  /// too.
   void join_lists(std::size_t a, const Kernels& kernels) {
     PerArena& arena = arenas_[a];
     if (arena.merged.size() < 2) return;

@@ -53,7 +53,7 @@ Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cl
   }
 }
 
-/// One optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
+/// Makes one optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
 /// ClipByGlobalNorm, ClipByValue or ClipByRowNorm. `dense`: gradients of dense layers in the
 /// backend's memory, alike on all ranks; they count in the norm, and are clipped in place. Does
 /// nothing where NonFinite::reject refused every batch. Throws InvalidArgument where nothing was

@@ -17,7 +17,7 @@ concept HasStreams = requires(const Backend& backend) { backend.beside(); };
 template <class Backend>
 class ArenaStreams {
  public:
-  /// f(arena, backend) for each of `arenas`. Later work of `backend` comes behind all of it.
+  /// Calls f(arena, backend) for each of `arenas`. Later work of `backend` comes behind all of it.
   /// `apart(arena)`: what its work reads is written before the call or by it, and the host does not
   /// wait in it; others' work stays on `backend`.
   template <class Apart, class F>
@@ -48,7 +48,7 @@ class ArenaStreams {
     backend.wait_for(*side_);
   }
 
-  /// Behind a fault, which the caller is told of.
+  /// Joins behind a fault, which the caller is told of.
   void join_quietly(const Backend& backend) noexcept {
     try {
       backend.wait_for(*side_);

@@ -18,7 +18,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// What each training group does about gradients that are NaN or infinite.
+/// Returns what each training group does about gradients that are NaN or infinite.
 template <class Options>
 std::vector<NonFinite> guards_of(const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
@@ -35,7 +35,7 @@ std::vector<NonFinite> guards_of(const Options& options) {
 template <class Backend>
 class GradientGuard {
  public:
-  /// `of_groups`: by training group.
+  /// Takes tables. `of_groups`: by training group.
   GradientGuard(const Backend& backend, const RankTables<Backend>& tables,
                 std::span<const NonFinite> of_groups) {
     const Layout& layout = tables.layout();
@@ -55,11 +55,11 @@ class GradientGuard {
     }
   }
 
-  /// Whether any gradients are rejected; needs all_reduce on several ranks.
+  /// Returns whether any gradients are rejected; needs all_reduce on several ranks.
   bool rejects() const { return rejects_; }
 
-  /// Whether the step may change the tables: the same answer on every rank. Where a group rejects,
-  /// collective, and the host waits.
+  /// Returns whether the step may change the tables: the same answer on every rank. Where a group
+  /// rejects, collective, and the host waits.
   template <class Comm, Element G>
   bool accept(Comm& communicator, MatrixView<const G> gradient, SequenceGradients sequences) {
     for (const Range& range : ranges_)
@@ -77,11 +77,11 @@ class GradientGuard {
     return found == 0;
   }
 
-  /// Of this rank, so far. The host waits.
+  /// Returns the number of those of this rank so far. The host waits.
   std::uint64_t counted() const {
     return counts_ ? counts_->used.read() + counts_->rejecting.read() : 0;
   }
-  /// Steps.
+  /// Returns the number of steps.
   std::uint64_t rejected() const { return rejected_; }
 
  private:

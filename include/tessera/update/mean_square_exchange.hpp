@@ -20,7 +20,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Whether each arena of a rank is one that `is_one` names.
+/// Returns whether each arena of a rank is one that `is_one` names.
 template <class IsOne>
 std::vector<bool> arenas_that(const RankLayout& routing, const IsOne& is_one) {
   std::vector<bool> which;
@@ -37,7 +37,7 @@ std::vector<bool> arenas_that(const RankLayout& routing, const IsOne& is_one) {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
-  /// `takes_part`: whether an arena does, see `arenas_that`.
+  /// Makes an exchange. `takes_part`: whether an arena does, see `arenas_that`.
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
                      const RankLayout& routing, std::vector<bool> takes_part)
       : backend_(backend),
@@ -53,10 +53,10 @@ class MeanSquareExchange {
     sort_pairs(receives_, &Pair::other_shard, &Pair::own_shard);
   }
 
-  /// `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean square
-  /// per merged row, one list after another; valid until the next call. Collective. `most_entries`:
-  /// so many of each table at most, of all ranks, where messages have room for as many rows; else
-  /// none, and the host waits to know how many there are.
+  /// Runs. `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean
+  /// square per merged row, one list after another; valid until the next call. Collective.
+  /// `most_entries`: so many of each table at most, of all ranks, where messages have room for as
+  /// many rows; else none, and the host waits to know how many there are.
   std::span<const float* const> run_stage(std::span<const MergedLists> merged,
                                           std::span<const std::int64_t> most_entries) {
     list_pairs(sends_, merged, sent_);
@@ -142,7 +142,7 @@ class MeanSquareExchange {
     pairs.push_back(pair);
   }
 
-  /// Every pair once for each list of its arena.
+  /// Lists every pair once for each list of its arena.
   static void list_pairs(const std::vector<Pair>& pairs, std::span<const MergedLists> merged,
                          std::vector<Pair>& listed) {
     listed.clear();
@@ -153,7 +153,7 @@ class MeanSquareExchange {
       }
   }
 
-  /// Merged rows of every pair and of every segment of cut arenas, in each list.
+  /// Finds merged rows of every pair and of every segment of cut arenas, in each list.
   void find_rows(std::span<const MergedLists> merged, std::span<const std::int64_t> most_entries) {
     searches_.clear();
     const auto search = [&](const op::MergedGradients& list, std::int64_t begin, std::int64_t end) {
@@ -201,7 +201,8 @@ class MeanSquareExchange {
           visit(a, i, routing_.arenas()[a].segments[i]);
   }
 
-  /// Where each pair's floats begin in the message; how many go to each rank. Returns their sum.
+  /// Finds where each pair's floats begin in the message; how many go to each rank. Returns their
+  /// sum.
   template <class ShardOf>
   std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts,
                     ShardOf shard_of) const {
@@ -255,7 +256,7 @@ class MeanSquareExchange {
     return results_;
   }
 
-  /// What is known of the rows of a segment: this shard's own part, and the others' from the
+  /// Adds what is known of the rows of a segment: this shard's own part, and the others' from the
   /// message, by columns.
   void add_parts(std::size_t arena, std::size_t segment, const op::ArenaSegment& rows,
                  std::size_t list) {

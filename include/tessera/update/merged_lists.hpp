@@ -19,7 +19,7 @@ inline std::int64_t count_of(const MergedLists& merged) {
   return rows;
 }
 
-/// Rows as bags of one id each.
+/// Returns rows as bags of one id each.
 inline op::Bags<std::int64_t> rows_of(const op::MergedGradients& list) {
   op::Bags<std::int64_t> bags;
   bags.ids = list.rows;
@@ -33,7 +33,7 @@ inline std::vector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
   return rows;
 }
 
-/// The same with their gradients, of `width` columns.
+/// Returns the same with their gradients, of `width` columns.
 inline std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
                                                               std::int64_t width) {
   std::vector<op::GradientGroup<std::int64_t>> groups;

@@ -26,7 +26,7 @@ class SortedAhead {
     swap(other);
     return *this;
   }
-  /// Memory is freed in the order of the stream of its own: behind the updates that read it.
+  /// Frees memory in the order of the stream of its own: behind the updates that read it.
   ~SortedAhead() {
     try {
       if (pending_)
@@ -37,10 +37,10 @@ class SortedAhead {
     }
   }
 
-  /// This step gets no update: the next `start` does nothing.
+  /// Notes that this step gets no update: the next `start` does nothing.
   void forgo() { forgone_ = true; }
 
-  /// Sorting begins behind what `backend` was given so far. False: not, as `forgo` said.
+  /// Begins sorting behind what `backend` was given so far. False: not, as `forgo` said.
   bool start(const Backend& backend, std::size_t arenas) {
     if (forgone_) return false;
     if (!side_) side_.emplace(backend.beside());
@@ -50,25 +50,25 @@ class SortedAhead {
     return pending_ = true;
   }
 
-  /// `groups`: those of the arena's update, but for their gradients.
+  /// Sorts. `groups`: those of the arena's update, but for their gradients.
   void sort(std::size_t arena, std::int64_t arena_rows,
             const std::vector<op::GradientGroup<Id>>& groups) {
     const Room room(*side_, memory_[arena]);
     op::run<op::SortEntries<Id>>(*side_, {arena_rows, groups, &room, &sorted_[arena]});
   }
 
-  /// Later work of `backend` comes behind the sorting.
+  /// Lets later work of `backend` come behind the sorting.
   void join(const Backend& backend) {
     if (!std::exchange(pending_, false)) return;
     backend.wait_for(*side_);
     reader_ = backend;
   }
 
-  /// What `sort` gave; after `join`. Nothing where it was not called.
+  /// Returns what `sort` gave; after `join`. Nothing where it was not called.
   op::SortedBatch of(std::size_t arena) const {
     return arena < sorted_.size() ? sorted_[arena] : op::SortedBatch{};
   }
-  /// For the next batch.
+  /// Clears for the next batch.
   void clear() {
     sorted_.clear();
     forgone_ = false;

@@ -28,13 +28,14 @@ class TrainedTables {
   std::int64_t columns() const { return layout_.columns(); }
   const Backend& backend() const { return backend_; }
   float learning_rate() const { return options_.learning_rate; }
-  /// Of later updates of all tables; every rank sets the same one. Throws InvalidArgument unless it
-  /// is finite and not negative.
+  /// Sets the rate of later updates of all tables; every rank sets the same one. Throws
+  /// InvalidArgument unless it is finite and not negative.
   void set_learning_rate(float rate) {
     options_.learning_rate = checked_rate(rate);
     steps_.set_learning_rate(rate);
   }
-  /// The same of a table's training group. Throws InvalidArgument for a name that no table has.
+  /// Does the same for a table's training group. Throws InvalidArgument for a name that no table
+  /// has.
   float learning_rate(std::string_view table) const {
     return steps_.learning_rate(store_.group_of(store_.table_index(table)));
   }
@@ -44,16 +45,16 @@ class TrainedTables {
   /// Updates so far. Once a step was captured in a CUDA graph the host waits and reads the number
   /// back, for only the GPU knows how often the graph ran.
   std::int64_t steps() const { return steps_.all(); }
-  /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it
-  /// could not be counted on.
+  /// Counts as after so many updates. Throws InvalidArgument for a number below 0, or so large that
+  /// it could not be counted on.
   void set_steps(std::int64_t steps) {
     require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62",
             steps);
     steps_.set(steps);
   }
-  /// Weights of this rank that are NaN or infinite now. Reads all of them.
+  /// Returns the number of weights of this rank that are NaN or infinite now. Reads all of them.
   std::int64_t count_non_finite_weights() const { return store_.count_non_finite(backend_); }
-  /// This rank's rectangles: weights and optimizer state, by table name or one by one.
+  /// Returns this rank's rectangles: weights and optimizer state, by table name or one by one.
   Store& tables() { return store_; }
   const Store& tables() const { return store_; }
 

@@ -20,12 +20,12 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// What an optimizer step asks of TrainingSteps.
 class AnyTrainingSteps {
  public:
-  /// As StepCounter's.
+  /// Returns what StepCounter's does.
   virtual std::int64_t called() const = 0;
-  /// What ranks compare: the rate; of several groups a negative number made of all their rates,
-  /// with four bits that tell of each of the first six groups, and of the others together.
+  /// Returns what ranks compare: the rate; of several groups a negative number made of all their
+  /// rates, with four bits that tell of each of the first six groups, and of the others together.
   virtual double rates() const = 0;
-  /// The next step, which is not begun; valid until the next call.
+  /// Returns the next step, which is not begun; valid until the next call.
   virtual const AnyUpdateStep& next() = 0;
   /// Begins it. `seed`: of stochastic rounding.
   virtual void advance(std::uint64_t seed) = 0;
@@ -41,14 +41,14 @@ class TrainingSteps final : public AnyTrainingSteps {
   static constexpr std::size_t count = Groups::count;
 
  public:
-  /// `rate`: of groups that name none. `training` must stay.
+  /// Takes groups. `rate`: of groups that name none. `training` must stay.
   TrainingSteps(const Backend& backend, const Trained& training, float rate)
       : TrainingSteps(backend, training, rate, std::make_integer_sequence<int, Groups::count>{}) {}
 
   std::int64_t called() const override {
     return of_one([](const auto& counter) { return counter.called(); });
   }
-  /// As StepCounter's.
+  /// Returns what StepCounter's does.
   std::int64_t all() const {
     return of_one([](const auto& counter) { return counter.all(); });
   }
@@ -108,7 +108,7 @@ class TrainingSteps final : public AnyTrainingSteps {
         counters_{StepCounter<typename Groups::template optimizer<I>, Backend>(
             backend, Groups::template rate<I>(training, rate))...} {}
 
-  /// Those that train and have a table; one at least.
+  /// Returns those that train and have a table; one at least.
   static std::array<bool, count> groups_with_tables([[maybe_unused]] const Trained& training) {
     std::array<bool, count> some{};
     if constexpr (!Optimizer<Trained>)
@@ -119,7 +119,7 @@ class TrainingSteps final : public AnyTrainingSteps {
     return some;
   }
 
-  /// f(the counter of a group that advances).
+  /// Returns f(the counter of a group that advances).
   template <class F>
   std::int64_t of_one(F&& f) const {
     std::int64_t found = 0;
@@ -132,7 +132,7 @@ class TrainingSteps final : public AnyTrainingSteps {
     return found;
   }
 
-  /// f(index), as a constant.
+  /// Calls f(index), as a constant.
   template <class F>
   static void for_each(F&& f) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {

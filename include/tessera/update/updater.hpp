@@ -35,7 +35,7 @@ class Updater {
   using Now = AnyUpdateStep;
   using Kernels = MergedRowKernels<Backend>;
 
-  /// `kernels`: if tables are shared.
+  /// Takes tables. `kernels`: if tables are shared.
   Updater(const Backend& backend, Comm& communicator, const RankTables<Backend>& tables,
           const Kernels& kernels)
       : backend_(backend),
@@ -63,9 +63,9 @@ class Updater {
   }
 
   const Backend& backend() const { return backend_; }
-  /// Who is told of rows before they change.
+  /// Returns who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
-  /// Who remembers which rows change.
+  /// Returns who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
@@ -82,7 +82,7 @@ class Updater {
     for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
   }
 
-  /// Whether ranks must talk about arena `a` before its rows can be updated.
+  /// Returns whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
     const ArenaPlan& arena = routing_.arenas()[a];
     return arena.trains && (arena.replicated || arena.columns_split);
@@ -95,19 +95,19 @@ class Updater {
                  bool fixed_sizes, MergeRows<Id, G, Backend> kernel) {
     merged_[a].assign(1, merge(a, groups, fixed_sizes, kernel));
   }
-  /// The same where they are merged already.
+  /// Does the same if they are merged already.
   void take(std::size_t a, const MergedLists& merged) { merged_[a] = merged; }
 
-  /// After all shared arenas have merged their own: those of replicated arenas get all ranks'
-  /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
-  /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
+  /// Gathers, after all shared arenas have merged their own: those of replicated arenas get all
+  /// ranks' gradients, in three exchanges for all of them. Throws InvalidArgument where ranks'
+  /// learning rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
   void gather(bool fixed_sizes, double rates) {
     if constexpr (copies) gather_replicas(fixed_sizes, rates);
   }
 
-  /// After `gather`. Collective. No table changes. `most_entries`: as MeanSquareExchange's, given
-  /// in steps of fixed sizes.
+  /// Exchanges, after `gather`. Collective. No table changes. `most_entries`: as
+  /// MeanSquareExchange's, given in steps of fixed sizes.
   void exchange(std::span<const std::int64_t> most_entries, const Now& now) {
     if constexpr (splits_rows)
       for (std::size_t a = 0; a < arenas_.size(); ++a)
@@ -122,12 +122,12 @@ class Updater {
     }
     exchange_merged(now, most_entries);
   }
-  /// Before `exchange_merged` where all arenas' gradients are merged: rows behind caches come.
+  /// Brings rows behind caches, before `exchange_merged`, if all arenas' gradients are merged.
   void hold_merged() {
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (routing_.arenas()[a].trains && tables_.cache(a) != nullptr) hold(a, rows_of(merged_[a]));
   }
-  /// The same where copies are merged already.
+  /// Does the same if copies are merged already.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
     if constexpr (splits_rows) {
       squares_of_ = merged_;
@@ -138,8 +138,8 @@ class Updater {
     }
   }
 
-  /// A step's update, which observers are told of: f(arena, backend) for all arenas that train;
-  /// `backend` is for the arena's `apply`. Nothing else of a step changes rows.
+  /// Makes a step's update, which observers are told of: f(arena, backend) for all arenas that
+  /// train; `backend` is for the arena's `apply`. Nothing else of a step changes rows.
   template <class F>
   void update(F&& f) {
     const ObservedUpdate observed(observers_);
@@ -166,9 +166,9 @@ class Updater {
     held_[a].release(false);
   }
 
-  /// Whether somebody is told which rows change, by `tell` before `apply`.
+  /// Returns whether somebody is told which rows change, by `tell` before `apply`.
   bool tells() const { return !observers_.empty() || !marks_.empty(); }
-  /// `groups`: as apply's, with ids that are rows of the arena.
+  /// Tells observers. `groups`: as apply's, with ids that are rows of the arena.
   template <IdType Id, Element G>
   void tell(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups) {
     if (routing_.arenas()[a].columns_split)
@@ -182,13 +182,13 @@ class Updater {
   // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
   // replicated, in place of `gather` and `apply` ----
 
-  /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
+  /// Returns, after `gather`, the gradients of an arena, of all ranks where it is replicated.
   MergedLists merged_over_ranks(std::size_t a) {
     if (copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
     return merged_[a];
   }
 
-  /// After `exchange`.
+  /// Applies, after `exchange`.
   void apply_merged(std::size_t a, const Now& now, const Backend& backend, const Kernels& kernels) {
     const auto groups = groups_of(merged_[a], arenas_[a].width());
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
@@ -211,7 +211,7 @@ class Updater {
     for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
     held_[a].hold(backend_, tables_.cache(a), AnyRowCache<Backend>::For::task);
   }
-  /// What is held, by where the arena's memory has it.
+  /// Returns what is held, by where the arena's memory has it.
   Replicas placed(std::size_t a, Replicas groups) const {
     if (tables_.cache(a) != nullptr)
       for (std::size_t i = 0; i < groups.size(); ++i)
@@ -350,16 +350,16 @@ class Updater {
 
   /// Returns whether a message is this rank's merged gradients, unchanged.
   bool sends_merged() const { return replicated_.size() == 1 && blocks_.bytes == 1; }
-  /// Floats of so many rows in a message: where blocks of several arenas follow each other, each
-  /// begins where vector loads may.
+  /// Returns the floats of so many rows in a message: where blocks of several arenas follow each
+  /// other, each begins where vector loads may.
   std::size_t block_floats(std::size_t a, std::int64_t count) const {
     const std::size_t floats =
         static_cast<std::size_t>(count) * static_cast<std::size_t>(arenas_[a].width());
     return sends_merged() ? floats : (floats + 31) / 32 * 32;
   }
 
-  /// Replicated tables: every rank has merged its own gradients; all get all, as one group per
-  /// rank, so that they are added in rank order.
+  /// Gathers for replicated tables: every rank has merged its own gradients; all get all, as one
+  /// group per rank, so that they are added in rank order.
   void gather_replicas(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
@@ -406,7 +406,7 @@ class Updater {
     }
   }
 
-  /// This rank's rows and gradients of all replicated arenas, one arena after another.
+  /// Packs this rank's rows and gradients of all replicated arenas, one arena after another.
   op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
     if (sends_merged() && merged_[replicated_[0]].size() == 1) return merged_[replicated_[0]][0];
     const op::MergedGradients packed{static_cast<std::int64_t>(rows),

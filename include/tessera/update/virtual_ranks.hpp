@@ -41,18 +41,19 @@ class VirtualRanks {
             parts, ranks);
   }
 
-  /// Of this rank.
+  /// Returns the number of this rank's parts.
   int count() const { return parts_ / ranks_; }
-  /// The first sample of this rank in a global batch.
+  /// Returns the first sample of this rank in a global batch.
   std::int64_t first(std::int64_t global_batch) const {
     return even_cut(global_batch, parts_, rank_ * std::int64_t{count()});
   }
-  /// The first sample of this rank's k-th part, counted from `first`; of k = count() the end.
+  /// Returns the first sample of this rank's k-th part, counted from `first`; of k = count() the
+  /// end.
   std::int64_t begin(std::int64_t global_batch, int k) const {
     return even_cut(global_batch, parts_, rank_ * std::int64_t{count()} + k) - first(global_batch);
   }
 
-  /// The values of the next part, in the backend's memory.
+  /// Adds the values of the next part, in the backend's memory.
   void add(std::span<const float> values) {
     const int level = std::countr_one(static_cast<unsigned>(added_++));
     if (level == 0) return take(values);
@@ -64,8 +65,9 @@ class VirtualRanks {
     std::swap(levels_[0], levels_[static_cast<std::size_t>(level)]);
   }
 
-  /// The sum of what was added on all ranks, to `values`, which has as many. Throws InvalidArgument
-  /// unless all parts of this rank were. Collective: two messages between any two ranks.
+  /// Writes the sum of what was added on all ranks, to `values`, which has as many. Throws
+  /// InvalidArgument unless all parts of this rank were. Collective: two messages between any two
+  /// ranks.
   template <class Comm>
   void all_reduce(Comm& communicator, std::span<float> values) {
     require(added_ == count(), "VirtualRanks: {} of this rank's {} parts were added", added_,
@@ -92,8 +94,8 @@ class VirtualRanks {
     communicator.all_gather(std::span<const float>(all, slice), values, slices);
   }
 
-  /// The sum of one number of each part, such as losses: this rank's `own`, in their order. The
-  /// same on all ranks. Collective.
+  /// Returns the sum of one number of each part, such as losses: this rank's `own`, in their order.
+  /// The same on all ranks. Collective.
   template <class Comm>
   double sum(Comm& communicator, std::span<const double> own) const {
     require(std::ssize(own) == count(), "VirtualRanks: {} numbers for {} parts", own.size(),

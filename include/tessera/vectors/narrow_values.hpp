@@ -18,23 +18,23 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <class Backend>
 class NarrowValues {
  public:
-  /// Before the lookup. `complete`: see above; `only_pooled`: no gradients but those of the output
-  /// are needed, and these by this rank alone.
+  /// Sets what is kept, before the lookup. `complete`: see above; `only_pooled`: no gradients but
+  /// those of the output are needed, and these by this rank alone.
   void set(bool complete, bool only_pooled) {
     stored_ = complete;
     read_ = complete && only_pooled;
   }
-  /// Whether lookups store 16 bits.
+  /// Returns whether lookups store 16 bits.
   bool stored() const { return stored_; }
 
-  /// Where vectors are pooled as floats that become `output`.
+  /// Returns where vectors are pooled as floats that become `output`.
   static MatrixView<float> floats(const Backend&, MatrixView<float> output) { return output; }
   template <Element T>
   MatrixView<float> floats(const Backend& backend, MatrixView<T> output) {
     if (stored_) return {nullptr, output.rows, 0};
     return make_matrix(backend, pooled_, output.rows, output.columns);
   }
-  /// They are complete, and become `output`.
+  /// Rounds what is complete to become `output`.
   static void round(const Backend&, MatrixView<float>) {}
   template <Element T>
   void round(const Backend& backend, MatrixView<T> output) {
@@ -43,7 +43,7 @@ class NarrowValues {
                                        {{pooled_.data(), output.rows, output.columns}, output});
   }
 
-  /// A step's gradients are these: what of them is needed as floats before the update.
+  /// Takes a step's gradients: what of them is needed as floats before the update.
   static MatrixView<const float> begin(const Backend&, MatrixView<const float> gradient) {
     return gradient;
   }
@@ -53,7 +53,7 @@ class NarrowValues {
     if (read_) return {nullptr, gradient.rows, 0};
     return widened(backend, gradient);
   }
-  /// The same gradients, all as floats.
+  /// Returns the same gradients, all as floats.
   static MatrixView<const float> widened(const Backend&, MatrixView<const float> gradient) {
     return gradient;
   }

@@ -27,10 +27,10 @@ class VectorExchange;
 template <class Backend>
 class VectorsInFlight {
  public:
-  /// Set before `lookup`, and by `split` for gradients.
+  /// Returns the order, set before `lookup`, and by `split` for gradients.
   const WireOrder& order() const { return order_; }
-  /// The vectors of a piece that this rank serves and that travels; after `exchange_gradients`
-  /// their gradients.
+  /// Returns the vectors of a piece that this rank serves and that travels; after
+  /// `exchange_gradients` their gradients.
   MatrixView<float> at_owner(const Piece& piece) const {
     return {owner_.data() + piece.first_float, piece.rows, piece.columns().width};
   }
@@ -57,13 +57,13 @@ class VectorExchange {
                  BlockAlignment blocks)
       : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
-  /// Where vectors are on their way, and room for those that this rank looks up and gets.
+  /// Sets where vectors are on their way, and room for those that this rank looks up and gets.
   template <class State>
   void size(const Backend& backend, State& step) const {
     forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });
   }
 
-  /// Owners' pooled vectors go to the ranks of the samples.
+  /// Sends owners' pooled vectors to the ranks of the samples.
   template <class State>
   void to_requesters(const Backend& backend, Comm& communicator, State& step) const {
     if (!routing_.exchanges()) return;
@@ -85,7 +85,7 @@ class VectorExchange {
     });
   }
 
-  /// What came is put into its columns of `output`, or added where a table is cut by rows.
+  /// Puts what came into its columns of `output`, or adds it where a table is cut by rows.
   template <class State>
   void assemble(const Backend& backend, State& step, MatrixView<float> output) const {
     for (const auto& [column, width] : routing_.summed_columns())
@@ -121,7 +121,7 @@ class VectorExchange {
     });
   }
 
-  /// Gradients go to the owners, as floats in step.in_flight.owner_.
+  /// Sends gradients to the owners, as floats in step.in_flight.owner_.
   template <class State>
   void to_owners(const Backend& backend, Comm& communicator, State& step) const {
     if (!routing_.exchanges()) return;
@@ -153,8 +153,8 @@ class VectorExchange {
                        : step.in_flight.owner_wire_.span();
   }
 
-  /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
-  /// sizes the other blocks send zeros for it.
+  /// Returns whether parts of rows are added; a distinct id has one row, which is in one block. In
+  /// a step of fixed sizes the other blocks send zeros for it.
   template <class State>
   static bool adds(const State& step, const Slot& slot) {
     return !slot.whole && (!step.distinct.active(slot.feature) || step.batch.fixed_sizes());
