@@ -90,9 +90,4 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
-/// The same, of tables in bf16 or fp16.
-std::unique_ptr<Embeddings> make_16bit_embeddings(tessera::AnyCommunicator& communicator,
-                                                  const tessera::Layout& layout,
-                                                  const EmbeddingOptions& options);
-
 }  // namespace dlrm

@@ -273,6 +273,24 @@ TEST_CASE("training groups: element types of a group's own, and checkpoints betw
   CHECK(small_model::shards_of(again) != small_model::shards_of(mixed));
 }
 
+TEST_CASE(
+    "WidthsFor: kernels of a width for float tables of the optimizers named, others for any") {
+  using List = WidthsFor<Widths<8, 16>, Sgd, Adam>;
+  const auto kernel = []<class Of>(Of, int width) {
+    int found = -1;
+    Of::dispatch(width, [&](auto constant) { found = constant(); });
+    return found;
+  };
+  CHECK(kernel(List::of<float>{}, 16) == 16);
+  CHECK(kernel(List::of<float, Sgd>{}, 8) == 8);
+  CHECK(kernel(List::of<float, Adam>{}, 16) == 16);
+  CHECK(kernel(List::of<float, Adam>{}, 12) == op::dynamic_width);
+  CHECK(kernel(List::of<float, Adagrad>{}, 16) == op::dynamic_width);
+  CHECK(kernel(List::of<BFloat16>{}, 16) == op::dynamic_width);
+  CHECK(kernel(List::of<Half, Sgd>{}, 16) == op::dynamic_width);
+  CHECK(kernel(Widths<8, 16>::of<Half, Adagrad>{}, 16) == 16);
+}
+
 TEST_CASE("training groups at run time: wrong groups are named") {
   using Two = TrainingGroups<Train<Sgd>, Train<Adagrad>>;
   using E = LayoutCollection<Widths<>, Two, Host, SelfCommunicator>;

@@ -21,6 +21,7 @@ NAMES = {
     "cctype": "isalnum",
     "concepts": "convertible_to copy_constructible default_initializable floating_point same_as unsigned_integral",
     "condition_variable": "condition_variable",
+    "condition_variable_any": "condition_variable",
     "cstddef": "byte ptrdiff_t size_t to_integer",
     "cstdint": "int16_t int32_t int64_t int8_t intptr_t uint16_t uint32_t uint64_t uint8_t uintptr_t",
     "cstdio": "fflush fprintf",

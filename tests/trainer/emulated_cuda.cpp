@@ -1,6 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's CUDA part as a C++ compiler builds it for the emulator (tests/simt).
+// The trainer's CUDA part as a C++ compiler builds it for the emulator (tests/simt). Of the widths of
+// optional_cuda_embeddings.cu it has the one of the tests' models: the others take as long again.
+#include <train_dlrm/embeddings_of.hpp>
 #include <train_dlrm/optional_cuda.cu>
-#include <train_dlrm/optional_cuda_embeddings.cu>
+
+#include <tessera/tessera.cuh>
+
+std::unique_ptr<dlrm::Embeddings> dlrm::make_cuda_embeddings(tessera::AnyCommunicator& communicator,
+                                                             const tessera::Layout& layout,
+                                                             const EmbeddingOptions& options,
+                                                             const tessera::Cuda& backend,
+                                                             const tessera::Cuda& routing) {
+  return std::make_unique<EmbeddingsOf<tessera::Cuda, tessera::Widths<16>>>(
+      communicator, layout, options, backend, routing);
+}

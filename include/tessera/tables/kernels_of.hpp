@@ -121,10 +121,10 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
   static void with_trained(const Tables& tables, std::size_t a, F&& f) {
     Store::with_group(tables.routing().arenas()[a].group, [&](auto group) {
       if constexpr (Groups::trains[static_cast<std::size_t>(group())])
-        WidthList::dispatch(tables.arenas()[a].width(),
-                            [&]<int Width>(std::integral_constant<int, Width>) {
-                              f.template operator()<group(), Width>();
-                            });
+        WidthList::template of<T<group()>, O<group()>>::dispatch(
+            tables.arenas()[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+              f.template operator()<group(), Width>();
+            });
     });
   }
 

@@ -119,9 +119,10 @@ class TableStore : public detail::RankTables<Backend> {
   template <class F>
   void with_weights(std::size_t a, F&& f) const {
     Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
-      WidthList::dispatch(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-        f.template operator()<Width>(arenas_[a].template weights<E>());
-      });
+      WidthList::template of<E>::dispatch(
+          arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+            f.template operator()<Width>(arenas_[a].template weights<E>());
+          });
     });
   }
 

@@ -33,6 +33,9 @@ struct Widths {
   /// (sequences, max pooling), and rows in other tiers: the code for them is compiled.
   static constexpr bool copies = true, cuts_columns = true, keeps_rows = true, tiers = true;
   static constexpr bool has(int) { return true; }
+  /// The widths for rows of an element type, and for their updates by an optimizer.
+  template <class E, class O = void>
+  using of = Widths;
   /// Calls `f` with the width of a shard, or of a table's whole rows, as a constant if it is one of
   /// these, else with op::dynamic_width.
   template <class F>
@@ -44,6 +47,19 @@ struct Widths {
   static void dispatch_whole(int width, F&& f) {
     dispatch(width, f);
   }
+};
+
+/// Widths whose kernels are compiled for `float` tables of the optimizers named; tables of others,
+/// and of 16 bits, are served by the kernels for any width. With many optimizers, the kernels of
+/// widths are most of what a collection takes to compile.
+///
+///     using E = LayoutCollection<WidthsFor<Widths<16, 64>, Sgd, Adam>, MyGroups, Host, Comm>;
+template <class List, class... Optimizers>
+struct WidthsFor : List {
+  template <class E, class O = void>
+  using of = std::conditional_t<std::is_same_v<E, float> &&
+                                    (std::is_void_v<O> || ... || std::is_same_v<O, Optimizers>),
+                                List, Widths<>>;
 };
 
 namespace detail {
@@ -59,6 +75,8 @@ template <class Shards, class Tables, bool Copies, bool CutsColumns, bool KeepsR
 struct KnownWidths {
   static constexpr bool copies = Copies, cuts_columns = CutsColumns, keeps_rows = KeepsRows,
                         tiers = Tiers;
+  template <class E, class O = void>
+  using of = KnownWidths;
   static bool has(int width) {
     return Shards::dispatch(width, [](auto) {});
   }
