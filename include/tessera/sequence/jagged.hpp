@@ -19,8 +19,8 @@ namespace jagged {
 /// Sequences of rows without padding: sequence s has rows [offsets[s], offsets[s + 1]) of `values`.
 /// Views of the backend's memory. (FBGEMM's and TorchRec's jagged tensor.)
 ///
-///     const JaggedView<const float> history{{values.data(), 5, 2}, offsets};
-///     segment_mean(host, history, mean);  // [sequences, 2]
+///     const jagged::JaggedView<const float> history{{values.data(), 5, 2}, offsets};
+///     jagged::segment_mean(host, history, mean);  // [sequences, 2]
 template <class T>
 struct JaggedView {
   MatrixView<T> values;                   ///< [rows, columns]
