@@ -198,11 +198,12 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
         std::array<float, O::element_states + 1> state{};
         for (int s = 0; s < O::element_states; ++s) state[s] = arena.element_state[s][at];
         weights.push_back(to_float(arena.weights[at]));
-        if constexpr (MeasuresUpdates<O>)
+        if constexpr (detail::MeasuresUpdates<O>)
           measured.push_back(
               step.measured(weights.back(), gradient[static_cast<std::size_t>(c)], state.data()));
       }
-      if constexpr (MeasuresUpdates<O>) means.square = op::mean_square(measured.data(), width);
+      if constexpr (detail::MeasuresUpdates<O>)
+        means.square = op::mean_square(measured.data(), width);
       means.weight_square = op::mean_square(weights.data(), width);
     }
     const auto shared = op::shared_by_row<O>(step, row_state.data(), means);
