@@ -53,7 +53,7 @@ struct Widths {
 /// and of 16 bits, are served by the kernels for any width. With many optimizers, the kernels of
 /// widths are most of what a collection takes to compile.
 ///
-///     using E = LayoutCollection<WidthsFor<Widths<16, 64>, Sgd, Adam>, MyGroups, Host, Comm>;
+///     using E = LayoutCollection<WidthsFor<Widths<16, 64>, Sgd, Adam>, Adam, Host, Comm>;
 template <class List, class... Optimizers>
 struct WidthsFor : List {
   template <class E, class O = void>
