@@ -38,7 +38,7 @@ void update(benchmark::State& state, Shape shape) {
   const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 16);
   const std::int64_t rows_of_table = shape.rows / shape.tables;
   HugeArray<T> arena(shape.rows * Width);
-  using S = StateElement<O>;
+  using S = detail::StateElement<O>;
   std::vector<std::unique_ptr<HugeArray<S>>> element_states;
   std::vector<std::unique_ptr<HugeArray<float>>> row_states;
   op::ArenaState<T, O> arena_state{
