@@ -90,4 +90,5 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
+
 }  // namespace dlrm
