@@ -82,6 +82,7 @@ tessera_test(mpi/mpi_large MPI)
 
 tessera_test(nccl/collection THREADS NCCL_DOUBLE)
 tessera_test(nccl/communicator THREADS NCCL_DOUBLE)
+tessera_test(nccl/rank_order_sums THREADS NCCL_DOUBLE EMULATED)
 
 tessera_test(optimizer/optimizers)
 tessera_test(optimizer/schedule)
