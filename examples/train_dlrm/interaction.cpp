@@ -33,7 +33,7 @@ class AnyDot final : public Interaction {
   }
 
  private:
-  tessera::AnyDotInteraction products_;
+  tessera::AnyDotInteraction<> products_;
 };
 
 /// Numbers or their vector, and the features' vectors side by side, of which each `stride`
