@@ -17,11 +17,10 @@ using namespace tessera;
 
 class HostBackend final : public RankBackend {
  public:
-  HostBackend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing)
-      : main_(main), gradients_(gradients), routing_(routing) {}
-  AnyCommunicator main() override { return any(main_); }
-  AnyCommunicator gradients() override { return any(gradients_); }
-  AnyCommunicator routing() override { return any(routing_); }
+  explicit HostBackend(const RankLinks& links) : links_(links) {}
+  AnyCommunicator main() override { return any(links_.main); }
+  AnyCommunicator gradients() override { return any(links_.gradients); }
+  AnyCommunicator routing() override { return any(links_.routing); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
                                         const ModelShape& shape, std::int64_t max_batch) override {
     const Host host({.threads = options.threads_per_rank});
@@ -41,14 +40,12 @@ class HostBackend final : public RankBackend {
     return threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self_);
   }
 
-  ThreadCommunicator *main_, *gradients_, *routing_;
+  RankLinks links_;
   SelfCommunicator self_;
 };
 
-std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main,
-                                               ThreadCommunicator* gradients,
-                                               ThreadCommunicator* routing) {
-  return std::make_unique<HostBackend>(main, gradients, routing);
+std::unique_ptr<RankBackend> make_host_backend(const RankLinks& links) {
+  return std::make_unique<HostBackend>(links);
 }
 
 }  // namespace

@@ -33,11 +33,24 @@ class RankBackend {
                                                 std::int64_t max_batch) = 0;
 };
 
-/// Of thread ranks, for the rank itself and for threads that sum gradients and route ahead; null:
-/// there is one rank, or ranks are no threads.
-using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main,
-                                                        tessera::ThreadCommunicator* gradients,
-                                                        tessera::ThreadCommunicator* routing);
+/// What moves the memory of ranks' GPUs between them, in the order of a stream each: NCCL.
+class DeviceRanks {
+ public:
+  virtual ~DeviceRanks() = default;
+  /// Collective. A communicator of all ranks for a stream (cudaStream_t), which must outlive this.
+  virtual tessera::AnyCommunicator on(void* stream) = 0;
+  /// Ends the waits of this process's ranks in such communicators.
+  virtual void fail(const std::string& text) = 0;
+};
+
+/// What a backend may make a rank's communicators of: those of thread ranks, for the rank itself
+/// and for threads that sum gradients and route ahead (null: there is one rank, or ranks are no
+/// threads), and, in their place if there is one, DeviceRanks.
+struct RankLinks {
+  tessera::ThreadCommunicator *main = nullptr, *gradients = nullptr, *routing = nullptr;
+  std::shared_ptr<DeviceRanks> device = nullptr;
+};
+using RankBackendFactory = std::unique_ptr<RankBackend>(const RankLinks& links);
 
 /// What --backend names. Those that need a library put themselves here: optional_cuda.cu.
 std::map<std::string, RankBackendFactory*>& backends();

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and others to
-// sum gradients and to route ahead on.
+// The trainer's model on a GPU. Ranks are threads that share it, or have one each
+// (optional_nccl.cu); each has a stream, and others to sum gradients and to route ahead on.
 #include "backends.hpp"
 #include "batch_memory.hpp"
 #include "cuda_embeddings.hpp"
@@ -109,28 +109,33 @@ namespace {
 /// One stream of a rank, and a communicator that moves device memory in its order.
 class Lane {
  public:
-  explicit Lane(ThreadCommunicator* threads) {
-    if (threads != nullptr)
+  Lane(ThreadCommunicator* threads, DeviceRanks* device) : device_(device) {
+    if (threads != nullptr && device == nullptr)
       ranks_.emplace(threads->group(), threads->rank(), CudaTransfer(backend_));
   }
   const Cuda& backend() const { return backend_; }
   /// Another handle of the same stream, for who works beside the communicator's thread.
   Cuda handle() const { return Cuda({.stream = stream_.get()}); }
   AnyCommunicator communicator() {
+    if (device_ != nullptr) return device_->on(stream_.get());
     return ranks_ ? AnyCommunicator(*ranks_) : AnyCommunicator(self_);
   }
 
  private:
   gpu::Stream stream_;
   Cuda backend_{{.stream = stream_.get()}};
+  DeviceRanks* device_;
   BasicSelfCommunicator<CudaTransfer> self_{CudaTransfer(backend_)};
   std::optional<BasicThreadCommunicator<CudaTransfer>> ranks_;
 };
 
 class CudaBackend final : public RankBackend {
  public:
-  CudaBackend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing)
-      : main_(main), gradients_(gradients), routing_(routing) {}
+  explicit CudaBackend(const RankLinks& links)
+      : main_(links.main, links.device.get()),
+        gradients_(links.gradients, links.device.get()),
+        routing_(links.routing, links.device.get()),
+        device_(links.device) {}
   AnyCommunicator main() override { return main_.communicator(); }
   AnyCommunicator gradients() override { return gradients_.communicator(); }
   AnyCommunicator routing() override { return routing_.communicator(); }
@@ -150,17 +155,16 @@ class CudaBackend final : public RankBackend {
 
  private:
   Lane main_, gradients_, routing_;
+  std::shared_ptr<DeviceRanks> device_;  // ends before the streams
 };
 
-std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main,
-                                               ThreadCommunicator* gradients,
-                                               ThreadCommunicator* routing) {
+std::unique_ptr<RankBackend> make_cuda_backend(const RankLinks& links) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   require<Error>(error == cudaSuccess && count > 0,
                  "--backend cuda: there is no GPU that CUDA can use here ({})",
                  error == cudaSuccess ? "no device" : cudaGetErrorString(error));
-  return std::make_unique<CudaBackend>(main, gradients, routing);
+  return std::make_unique<CudaBackend>(links);
 }
 
 [[maybe_unused]] const bool added = backends().emplace("cuda", &make_cuda_backend).second;

@@ -14,7 +14,7 @@ using namespace tessera;
 class MpiRank final : public Ranks {
  public:
   MpiRank(MpiCommunicator& mpi, RankBackendFactory& make_backend)
-      : mpi_(mpi), backend_(make_backend(nullptr, nullptr, nullptr)) {}
+      : mpi_(mpi), backend_(make_backend({})) {}
   int size() const override { return mpi_.size(); }
   bool first_is_here() const override { return mpi_.rank() == 0; }
   void run(const std::function<void(Communicators&)>& rank) override {

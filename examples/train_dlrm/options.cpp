@@ -46,7 +46,8 @@ using namespace support;
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
-constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
+constexpr std::array<std::string_view, 3> kCommunicators{"threads", "mpi", "nccl"};
+constexpr std::array<std::string_view, 2> kDenseSums{"nccl", "ordered"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
@@ -59,9 +60,12 @@ struct Refusal {
   std::string_view backend, what, why;
   bool (*given)(const Options&);
 };
-constexpr std::array<Refusal, 4> kRefusals{
-    {{"cuda", "--communicator but threads", "its ranks are threads that share one GPU",
-      [](const Options& o) { return o.communicator != "threads"; }},
+constexpr std::array<Refusal, 5> kRefusals{
+    {{"cuda", "--communicator but threads and nccl",
+      "its ranks are threads that share one GPU, or have one each",
+      [](const Options& o) { return o.communicator != "threads" && o.communicator != "nccl"; }},
+     {"host", "--communicator nccl", "NCCL moves the memory of GPUs",
+      [](const Options& o) { return o.communicator == "nccl"; }},
      {"cuda", "--table-files with --host-memory",
       "tables that do not fit --device-memory are either in files or in the host's memory",
       [](const Options& o) { return !o.table_files.empty() && o.host_memory != 0; }},
@@ -432,10 +436,16 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 
   app.option_defaults()->group("Ranks");
   choose(add("--communicator", options.communicator,
-             "What ranks are: threads of this process, or processes of mpirun"),
+             "What ranks are: threads of this process, processes of mpirun, or threads with a GPU "
+             "each, between which NCCL moves memory"),
          kCommunicators);
+  CLI::Option* dense_sums =
+      choose(add("--dense-sums", options.dense_sums,
+                 "In which order --communicator nccl adds up the ranks' gradients of the MLPs: "
+                 "NCCL's, or that of the ranks, whose model is that of threads to the bit"),
+             kDenseSums);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
-        "threads 4, mpi as many as mpirun starts");
+        "threads 4, mpi as many as mpirun starts, nccl the GPUs");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank,
                        "OpenMP threads of each rank; with --backend cuda they make or read its "
                        "batches"),
@@ -717,6 +727,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   only_for(bottom, options.model != "wide-deep", "models with a bottom MLP, --model dlrm or dcnv2");
   only_for(interaction_width, options.model != "wide-deep",
            "models with a bottom MLP, --model dlrm or dcnv2");
+  only_for(dense_sums, options.communicator == "nccl", "--communicator nccl");
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")

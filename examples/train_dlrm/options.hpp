@@ -43,6 +43,7 @@ struct Options {
   double scale = 1;             ///< of its rows
 
   std::string communicator = "threads";
+  std::string dense_sums = "nccl";
   int ranks = 0;
   int threads_per_rank = 1;
   double timeout = 0;           ///< seconds that a rank waits for others; 0: for ever

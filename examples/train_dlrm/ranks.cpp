@@ -11,13 +11,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <latch>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <span>
 #include <sstream>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 namespace dlrm {
 namespace {
@@ -26,52 +29,80 @@ using namespace tessera;
 
 class Threads final : public Ranks {
  public:
-  Threads(const Options& options, RankBackendFactory& backend)
-      : size_(options.ranks), waiting_{.timeout = timeout_of(options)}, make_backend_(backend) {}
+  Threads(const Options& options, const DeviceRanksFactory& device)
+      : size_(options.ranks),
+        waiting_{.timeout = timeout_of(options)},
+        make_backend_(backend_of(options)),
+        make_device_(device) {}
   int size() const override { return size_; }
   bool first_is_here() const override { return true; }
   void run(const std::function<void(Communicators&)>& rank) override {
     if (size_ == 1) {
       SelfCommunicator self;
-      const std::unique_ptr<RankBackend> backend = make_backend_(nullptr, nullptr, nullptr);
+      const std::unique_ptr<RankBackend> backend = make_backend_({});
       Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(self),
                                   backend->routing(), *backend};
       return rank(communicators);
     }
     ThreadGroup gradient_group(size_, waiting_), data_group(size_, waiting_),
         routing_group(size_, waiting_);
+    std::mutex mutex;
+    std::exception_ptr first;  // what made the others fail
     const auto run_rank = [&](ThreadCommunicator& threads) {
       const int r = threads.rank();
       ThreadCommunicator gradients(gradient_group, r), data(data_group, r),
           routing(routing_group, r);
       try {
-        const std::unique_ptr<RankBackend> backend = make_backend_(&threads, &gradients, &routing);
+        RankLinks links{&threads, &gradients, &routing,
+                        make_device_ ? make_device_(data) : nullptr};
+        const std::unique_ptr<RankBackend> backend = make_backend_(links);
+        DeviceRanks* const device = std::exchange(links.device, nullptr).get();  // the backend's
         Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(data),
                                     backend->routing(), *backend};
-        rank(communicators);
+        try {
+          rank(communicators);
+        } catch (const std::exception& error) {
+          {
+            const std::lock_guard lock(mutex);
+            if (!first) first = std::current_exception();
+          }
+          if (device != nullptr) device->fail(error.what());
+          throw;
+        }
       } catch (const std::exception& error) {
         for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group})
           group->fail(r, error.what());
         throw;
       }
     };
-    run_ranks(size_, run_rank, waiting_);
+    try {
+      run_ranks(size_, run_rank, waiting_);
+    } catch (...) {
+      if (first) std::rethrow_exception(first);
+      throw;
+    }
   }
 
  private:
   int size_;
   ThreadGroupOptions waiting_;
   RankBackendFactory& make_backend_;
+  const DeviceRanksFactory& make_device_;
 };
 
 int launch_threads(const Options& options, const std::function<void(Ranks&)>& job) {
-  require_threads(options.ranks * options.threads_per_rank);
-  Threads threads(options, backend_of(options));
-  job(threads);
-  return 0;
+  return run_threads(options, nullptr, job);
 }
 
 }  // namespace
+
+int run_threads(const Options& options, const DeviceRanksFactory& device,
+                const std::function<void(Ranks&)>& job) {
+  require_threads(options.ranks * options.threads_per_rank);
+  Threads threads(options, device);
+  job(threads);
+  return 0;
+}
 
 void require_same(AnyCommunicator& communicator,
                   const std::vector<std::pair<std::string, std::string>>& facts) {

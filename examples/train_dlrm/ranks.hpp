@@ -5,16 +5,19 @@
 #include "options.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
 
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dlrm {
 
+class DeviceRanks;
 class RankBackend;
 
 /// A rank's communicators: those of its background threads run beside `main`, which is why they are
@@ -48,6 +51,15 @@ void require_threads(int count);
 
 /// What --timeout says, for a communicator.
 std::chrono::nanoseconds timeout_of(const Options& options);
+
+/// Makes what moves the memory of a rank's device: a collective call of the thread ranks given.
+using DeviceRanksFactory =
+    std::function<std::shared_ptr<DeviceRanks>(tessera::ThreadCommunicator& threads)>;
+
+/// Runs `job` with ranks that are `options.ranks` threads. `device`: as the backend has it, if none
+/// is given. Returns the program's exit code.
+int run_threads(const Options& options, const DeviceRanksFactory& device,
+                const std::function<void(Ranks&)>& job);
 
 /// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.
 using Launcher = int(const Options& options, const std::function<void(Ranks&)>& job);

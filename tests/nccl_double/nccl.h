@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -68,7 +69,7 @@ inline std::atomic<int> polls{2};  ///< how often a non-blocking call answers "i
 inline std::atomic<bool> graph_lives{false};
 /// The first group of a blocking communicator returns when all ranks have come to theirs, as where connections are made.
 inline std::atomic<bool> first_group_connects{false};
-inline std::atomic<bool> sums_in_reverse{false};
+inline std::atomic<bool> sums_in_reverse{std::getenv("TESSERA_NCCL_DOUBLE_REVERSE") != nullptr};
 inline std::atomic<bool> aborts_reach_peers{false};
 /// Blocks of bytes that were sent or received from a place that is no multiple of 16 bytes, of all ranks. NCCL moves a call's bytes 16 at
 /// a time only if all of its blocks begin at such places, else one at a time.

@@ -28,8 +28,8 @@
 
 namespace simt {
 
-/// Two GPUs, of one memory. A thread begins with the first.
-inline constexpr int device_count = 2;
+/// Some GPUs, of one memory. A thread begins with the first.
+inline constexpr int device_count = 4;
 inline int& current_device() {
   static thread_local int device = 0;
   return device;
@@ -264,8 +264,11 @@ inline bool capturing(cudaStream_t stream) {
 }
 
 inline const std::shared_ptr<Queue>& queue_of(cudaStream_t stream) {
-  static std::array<std::shared_ptr<Queue>, device_count> of_default{std::make_shared<Queue>(),
-                                                                     std::make_shared<Queue>()};
+  static const auto of_default = [] {
+    std::array<std::shared_ptr<Queue>, device_count> queues;
+    for (auto& queue : queues) queue = std::make_shared<Queue>();
+    return queues;
+  }();
   return stream != nullptr ? stream->queue : of_default[static_cast<std::size_t>(current_device())];
 }
 

@@ -5,6 +5,7 @@
 // optional_cuda_embeddings.cu it has the one of the tests' models: the others take as long again.
 #include <train_dlrm/embeddings_of.hpp>
 #include <train_dlrm/optional_cuda.cu>
+#include <train_dlrm/optional_nccl.cu>
 
 #include <tessera/tessera.cuh>
 

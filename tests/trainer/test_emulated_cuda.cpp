@@ -236,6 +236,48 @@ TEST_CASE("tables that do not fit the device stay in the host's memory: the same
   CHECK(host.err.find("--backend host takes no --device-memory") != std::string::npos);
 }
 
+TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread ranks") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "p.npy").string();
+  const auto predictions = [&](const std::string& arguments) {
+    // NCCL's double adds up backwards: in no order of the ranks
+    const Outcome outcome =
+        train_dlrm(kTiny + "--backend cuda --dense fp32 " + arguments + " --predictions " + file,
+                   true, "TESSERA_NCCL_DOUBLE_REVERSE=1", "train_dlrm_emulated");
+    INFO(arguments, "\n", outcome.err);
+    REQUIRE(outcome.status == 0);
+    CHECK(outcome.err == "");
+    return predictions_in(file);
+  };
+  for (const std::string how :
+       {"--ranks 4 --plan mixed --overlap --deduplicate",
+        "--ranks 3 --plan column-wise --interaction cross --cross-layers 1 --cross-rank 4 "
+        "--accumulate 2 --clip-norm 0.5"}) {
+    CAPTURE(how);
+    const std::vector<float> threads = predictions(how),
+                             ordered =
+                                 predictions(how + " --communicator nccl --dense-sums ordered"),
+                             nccl = predictions(how + " --communicator nccl");
+    CHECK((ordered == threads));
+    CHECK((nccl != threads));
+    double worst = 0;
+    for (std::size_t i = 0; i < threads.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(nccl[i]) - threads[i]));
+    CHECK(worst < 1e-5);
+  }
+  const auto fails = [&](int code, const std::string& arguments, const std::string& text) {
+    const Outcome outcome = train_dlrm(kTiny + arguments, true, "", "train_dlrm_emulated");
+    CHECK(outcome.status == code);
+    CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
+  };
+  fails(1, "--backend cuda --communicator nccl --ranks 5",
+        "with --communicator nccl each has a GPU of its own, and CUDA sees 4 here");
+  fails(2, "--communicator nccl", "--backend host takes no --communicator nccl");
+  fails(2, "--backend cuda --dense-sums ordered", "--dense-sums is for --communicator nccl");
+  fails(1, "--backend cuda --communicator nccl --ranks 3 --learning-rate 1e30 --optimizer sgd",
+        "the training diverged before step");
+}
+
 TEST_CASE("every option of --help, on both backends: the same predictions") {
   const TemporaryFolder folder;
   const auto path = [&](const std::string& name) {
@@ -331,7 +373,8 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   // those of the other tests of this file, and those that say something and end
   all +=
       " --backend --dense --predictions --resume --mode --json --trace --trace-steps "
-      "--save-increments --device-memory --host-memory --table-files --communicator --help "
+      "--save-increments --device-memory --host-memory --table-files --communicator --dense-sums "
+      "--help "
       "--version --print-config ";
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");
