@@ -9,7 +9,7 @@ include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tessera")
 install(DIRECTORY include/tessera include/tessera_data include/tessera_serving DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
-foreach(component IN ITEMS core serving dense data mpi nccl uring)
+foreach(component IN ITEMS core serving dense data mpi gloo nccl uring)
   set(target tessera_${component})
   if(component STREQUAL "core")
     set(target tessera)

@@ -6,6 +6,7 @@
 # tessera::data     the companion tessera_data/: the same as tessera::tessera, yaml-cpp, zlib and zstd
 # tessera::serving  the companion tessera_serving/: the same as tessera::tessera; whole models need tessera::dense, too
 # tessera::mpi      the same as tessera::tessera and MPI
+# tessera::gloo     the same as tessera::tessera, Gloo, Boost.Asio and OpenSSL
 # tessera::uring    the same as tessera::tessera, with io_uring under tables OnFile
 # tessera::nccl     the same as tessera::tessera, NCCL and the CUDA runtime
 add_library(tessera INTERFACE)
@@ -38,6 +39,12 @@ if(MPI_CXX_FOUND)
   add_library(tessera::mpi ALIAS tessera_mpi)
   set_target_properties(tessera_mpi PROPERTIES EXPORT_NAME mpi)
   target_link_libraries(tessera_mpi INTERFACE tessera MPI::MPI_CXX)
+endif()
+if(tessera_gloo_FOUND)
+  add_library(tessera_gloo INTERFACE)
+  add_library(tessera::gloo ALIAS tessera_gloo)
+  set_target_properties(tessera_gloo PROPERTIES EXPORT_NAME gloo)
+  target_link_libraries(tessera_gloo INTERFACE tessera gloo Boost::headers OpenSSL::Crypto)
 endif()
 if(liburing_FOUND)
   add_library(tessera_uring INTERFACE)

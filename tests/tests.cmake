@@ -32,6 +32,7 @@ tessera_test(collection/virtual_ranks THREADS)
 tessera_test(comm/breakable_barrier THREADS)
 tessera_test(comm/bucketed_all_reduce THREADS)
 tessera_test(comm/hierarchical_communicator THREADS)
+tessera_test(comm/job)
 tessera_test(comm/self_communicator THREADS)
 tessera_test(comm/thread_communicator THREADS)
 tessera_test(comm/wrapping_communicators THREADS)
@@ -81,6 +82,7 @@ tessera_test(mpi/mpi_large MPI)
 
 tessera_test(nccl/collection THREADS NCCL_DOUBLE)
 tessera_test(nccl/communicator THREADS NCCL_DOUBLE)
+tessera_test(nccl/rank_order_sums THREADS NCCL_DOUBLE EMULATED)
 
 tessera_test(optimizer/optimizers)
 tessera_test(optimizer/schedule)
@@ -143,6 +145,8 @@ tessera_test(trainer/tessera_plan JSON)
 tessera_test(trainer/ways_out JSON)
 
 tessera_test(vocabulary/vocabulary)
+
+tessera_test(gloo/meeting GLOO BOOST)
 
 tessera_test(gpu/cache CUDA)
 tessera_test(gpu/checkpoint CUDA)

@@ -9,18 +9,20 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/optimizer/clip.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -45,11 +47,22 @@ inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tesse
           .queue_depth = options.file_queue_depth};
 }
 
+/// The training groups in each of kTablePrecisions, of one collection: more collections would be
+/// compiled as often.
+template <class Groups>
+struct InEachPrecision;
+template <class... Groups>
+struct InEachPrecision<tessera::TrainingGroups<Groups...>> {
+  using type = tessera::TrainingGroups<
+      Groups..., typename Groups::template with<tessera::Storage<tessera::BFloat16>>...,
+      typename Groups::template with<tessera::Storage<tessera::Half>>...>;
+};
+
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
-/// `Optimizers`: those of kOptimizers, from `first_group` on.
-template <class Backend, class Widths, class Optimizers = TableOptimizers>
+template <class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
+  using Optimizers = InEachPrecision<TableOptimizers>::type;
   // Codecs are chosen at run time: a collection for each of them would be compiled as often.
   using Collection = tessera::LayoutCollection<
       Widths, Optimizers, Backend, tessera::AnyCommunicator, tessera::InitializeWith<FirstValues>,
@@ -58,11 +71,10 @@ class EmbeddingsOf final : public Embeddings {
 
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout,
-               const EmbeddingOptions& options, const Backend& backend, const Backend& routing,
-               int first_group = 0)
+               const EmbeddingOptions& options, const Backend& backend, const Backend& routing)
       : collection_(communicator, backend, layout,
                     {.seed = options.seed,
-                     .optimizer = groups_of(options.optimizer, layout, first_group),
+                     .optimizer = groups_of(options, layout),
                      .initialize = {options.initial_bound},
                      .forward_codec = options.codec,
                      .backward_codec = options.gradient_codec,
@@ -122,11 +134,15 @@ class EmbeddingsOf final : public Embeddings {
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
-  static Optimizers groups_of(std::string_view text, const tessera::Layout& layout, int first) {
+  static Optimizers groups_of(const EmbeddingOptions& options, const tessera::Layout& layout) {
+    const auto precision =
+        std::find(kTablePrecisions.begin(), kTablePrecisions.end(), options.precision);
+    const int first =
+        static_cast<int>((precision - kTablePrecisions.begin()) * std::ssize(kOptimizers));
     Optimizers groups;
-    groups.group_of_table = optimizers_of(text, layout);
+    groups.group_of_table = optimizers_of(options.optimizer, layout);
     for (int& group : groups.group_of_table) group += first;
-    for (const OptimizerOfTables& pair : parse_optimizers(text))
+    for (const OptimizerOfTables& pair : parse_optimizers(options.optimizer))
       std::apply(
           [&, i = 0](auto&... group) mutable {
             ((i++ == first + pair.optimizer ? set_constants(group.optimizer, pair.constants)

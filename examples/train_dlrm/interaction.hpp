@@ -135,7 +135,7 @@ std::unique_ptr<Interaction> make_dot(const Backend& backend, int width) {
   return found;
 }
 
-/// What --interaction names, on the host; a dot of vectors of several widths projects them.
+/// interaction_of, on the host.
 std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape,
                                               const tessera::Host& host);
 

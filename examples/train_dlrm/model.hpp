@@ -10,6 +10,7 @@
 #include "plans.hpp"
 #include "rank_model.hpp"
 #include "ranks.hpp"
+#include "vector_ops.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -28,7 +29,6 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -54,7 +54,7 @@ struct ModelParts {
 ///   numbers -> bottom MLP -> | vector 0 | vectors 1..n | <- embeddings         one buffer [batch, columns]
 ///                                       interaction -> top MLP -> logit
 ///
-/// A Wide & Deep (Cheng et al. 2016), on the host, has no bottom MLP: numbers and vectors go to the
+/// A Wide & Deep (Cheng et al. 2016) has no bottom MLP: numbers and vectors go to the
 /// top MLP as they are. Its logit is the MLP's and the sum of one weight for each category, which
 /// stand behind the vectors. On a GPU the host waits for nothing in a step of one rank.
 template <class Backend>
@@ -252,9 +252,8 @@ class Model final : public RankModel {
     }
     const auto timing = spans_.time("top MLP");
     top_.forward(z, logits);
-    if constexpr (Backend::host_readable)
-      for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
-        logits(s, 0) += std::accumulate(&all(s, columns_), &all(s, columns_) + wide_, 0.0f);
+    if (wide_ > 0)
+      tessera::op::run<AddRowSums>(backend_, {all.column_range(columns_, wide_), logits});
   }
 
   /// Adds the loss of these samples, over those of the step, to the part's.
@@ -281,9 +280,8 @@ class Model final : public RankModel {
       interaction_->backward(x, d_z, d_x);
       ready(interaction_->gradients());
     }
-    if constexpr (Backend::host_readable)
-      for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
-        std::fill_n(&d_all(s, columns_), wide_, d_logits(s, 0));
+    if (wide_ > 0)
+      tessera::op::run<SpreadColumn>(backend_, {d_logits, d_all.column_range(columns_, wide_)});
     const auto timing = spans_.time("bottom MLP, backward");
     if (bottom_) bottom_->backward(d_x.column_range(0, first_), {}, ready);
   }

@@ -6,9 +6,10 @@
 #include "backends.hpp"
 #include "batch_memory.hpp"
 #include "cuda_embeddings.hpp"
-#include "interaction.hpp"
+#include "interaction_of.hpp"
 #include "model.hpp"
 #include "plans.hpp"
+#include "vector_ops.cuh"
 
 #include <tessera/comm/rank_memory.cuh>
 #include <tessera/dense/dense.cuh>
@@ -24,60 +25,46 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace dlrm {
-namespace {
 
 using namespace tessera;
 
-std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape,
-                                              const Cuda& backend) {
-  const int width = shape.vector_width;
-  if (options.interaction == "cross")
-    return std::make_unique<CrossOf<CrossInteraction<Linear<Cuda>>>>(
-        backend, shape.columns(),
-        CrossOptions{.layers = options.cross_layers,
-                     .rank = options.cross_rank,
-                     .tf32 = tf32(options),
-                     .precision = dense_precision(options)});
-  require(options.interaction == "dot",
-          "--backend cuda: its interactions are dot and cross; give --backend host for {}",
-          options.interaction);
-  std::unique_ptr<Interaction> found =
-      tf32(options) ? make_dot<true>(backend, width) : make_dot<false>(backend, width);
-  require(
-      found != nullptr && shape.one_width(),
-      "--backend cuda: a dot interaction takes one --embedding-width of 8, 16, 32, 64 or 128 for "
-      "all tables; give --interaction cross, or --backend host");
-  return found;
-}
-
-}  // namespace
-
-/// How values of batches come to the GPU: through page-locked memory of two turns, so that the host
-/// waits for a copy only where it is two ahead of it.
+/// How numbers of batches come to the GPU: through page-locked memory of two turns, so that the host
+/// waits for a copy only where it is two ahead of it. Those of a turn stay there until the one after
+/// the next.
 template <class T>
 class Outbox {
  public:
-  Outbox(const Cuda& backend, std::int64_t most)
-      : backend_(backend),
-        turns_{{backend, static_cast<std::size_t>(most)},
-               {backend, static_cast<std::size_t>(most)}} {}
+  /// `most` at a time, as far as it is known.
+  Outbox(const Cuda& backend, std::int64_t most) : backend_(backend) {
+    for (Turn& turn : turns_) turn.resize(backend_, static_cast<std::size_t>(most));
+  }
 
-  void send(std::span<const T> values, T* to) {
-    turn_ ^= 1;
-    copied_[turn_].synchronize();
-    T* const from = turns_[turn_].data();
-    std::copy(values.begin(), values.end(), from);
-    backend_.copy(to, from, values.size_bytes());
-    copied_[turn_].record(backend_.stream());
+  std::span<const T> send(std::span<const T> values) {
+    std::swap(turns_[0], turns_[1]);
+    Turn& turn = turns_[0];
+    turn.copied.synchronize();
+    turn.resize(backend_, values.size());
+    std::copy(values.begin(), values.end(), turn.from.data());
+    backend_.copy(turn.to.data(), turn.from.data(), values.size_bytes());
+    turn.copied.record(backend_.stream());
+    return turn.to.span();
   }
 
  private:
+  struct Turn {
+    void resize(const Cuda& backend, std::size_t count) {
+      from.resize(backend, count);
+      to.resize(backend, count);
+    }
+    Buffer<T, Cuda> from{Tier::host}, to{};
+    gpu::Event copied{};
+  };
+
   Cuda backend_;
-  detail::HostBuffer<T, Cuda> turns_[2];
-  gpu::Event copied_[2];
-  int turn_ = 0;
+  Turn turns_[2];
 };
 
 /// On a GPU: they are copied there.
@@ -86,40 +73,35 @@ class BatchMemory<Cuda> {
  public:
   using Batch = ClickBatch<std::int32_t>;
 
-  BatchMemory(const Cuda& backend, const ModelShape&, std::int64_t max_batch)
-      : labels_(backend, max_batch, 1),
-        numbers_(backend, max_batch, 13),
-        ids_{{backend, max_batch, kFeatures}, {backend, max_batch, kFeatures}},
-        send_labels_(backend, max_batch),
-        send_numbers_(backend, max_batch * 13),
-        send_ids_(backend, max_batch * kFeatures) {}
+  BatchMemory(const Cuda& backend, const ModelShape& shape, std::int64_t max_batch)
+      : host_(Host(), shape, max_batch),
+        labels_(backend, max_batch),
+        numbers_(backend, max_batch * shape.numbers),
+        ids_(backend, max_batch * std::ssize(shape.features)),
+        offsets_(backend, shape.has_lists() ? max_batch * std::ssize(shape.features) + 1 : 0) {}
 
   MatrixView<const float> numbers(const Batch& batch) {
-    const MatrixView<float> to = numbers_.first_rows(batch.size);
-    send_numbers_.send(batch.dense, to.data);
-    return to;
+    return {numbers_.send(batch.dense).data(), batch.size, batch.dense_columns};
   }
-  std::span<const float> labels(const Batch& batch) {
-    float* const to = labels_.view().data;
-    send_labels_.send(batch.labels, to);
-    return {to, batch.labels.size()};
-  }
+  std::span<const float> labels(const Batch& batch) { return labels_.send(batch.labels); }
   KeyedJagged<std::int32_t> ids(const Batch& batch) {
-    std::swap(ids_[0], ids_[1]);
-    std::int32_t* const to = ids_[0].view().data;
-    send_ids_.send(batch.ids, to);
-    return {.features = kFeatures,
-            .batch = batch.size,
-            .ids = {to, batch.ids.size()},
-            .offsets = {},
-            .weights = {}};
+    KeyedJagged<std::int32_t> ids = host_.ids(batch);
+    std::swap(bounds_[0], bounds_[1]);
+    bounds_[0].clear();
+    for (std::int64_t f = 0; !ids.one_hot() && f < ids.features; ++f)
+      bounds_[0].push_back(ids.end(f) - ids.begin(f));
+    ids.bounds = bounds_[0];
+    ids.ids = ids_.send(ids.ids);
+    ids.offsets = offsets_.send(ids.offsets);
+    return ids;
   }
 
  private:
-  Matrix<float, Cuda> labels_, numbers_;
-  Matrix<std::int32_t, Cuda> ids_[2];
-  Outbox<float> send_labels_, send_numbers_;
-  Outbox<std::int32_t> send_ids_;
+  BatchMemory<Host> host_;
+  Outbox<float> labels_, numbers_;
+  Outbox<std::int32_t> ids_;
+  Outbox<std::int64_t> offsets_;
+  std::vector<std::int64_t> bounds_[2];  ///< ids of each feature: what the GPU need not be asked
 };
 
 namespace {
@@ -154,15 +136,11 @@ class CudaBackend final : public RankBackend {
   AnyCommunicator routing() override { return routing_.communicator(); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
                                         const ModelShape& shape, std::int64_t max_batch) override {
-    require(shape.is_criteo(),
-            "--backend cuda trains on 13 numbers and 26 categories of one id each; these data have "
-            "{} and {}: use --backend host",
-            shape.numbers, shape.features.size());
     const Cuda& backend = main_.backend();
     ModelParts<Cuda> parts{
         .backend = backend,
         .gradients = gradients_.handle(),
-        .interaction = make_interaction(options, shape, backend),
+        .interaction = interaction_of(options, shape, backend),
         .embeddings = make_cuda_embeddings(
             communicators.main, model_layout(options, communicators.main.size(), shape),
             EmbeddingOptions(options, communicators.routing), backend, routing_.backend())};

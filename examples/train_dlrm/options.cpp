@@ -54,6 +54,30 @@ constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"
 constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
 constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
 
+/// What one backend takes and the other does not: all of it.
+struct Refusal {
+  std::string_view backend, what, why;
+  bool (*given)(const Options&);
+};
+constexpr std::array<Refusal, 4> kRefusals{
+    {{"cuda", "--communicator but threads", "its ranks are threads that share one GPU",
+      [](const Options& o) { return o.communicator != "threads"; }},
+     {"cuda", "--table-files with --host-memory",
+      "tables that do not fit --device-memory are either in files or in the host's memory",
+      [](const Options& o) { return !o.table_files.empty() && o.host_memory != 0; }},
+     {"host", "--device-memory", "all its tables are in one memory, whose size is --host-memory",
+      [](const Options& o) { return o.device_memory != 0; }},
+     {"host", "--dense tf32", "it has no such products; take fp32 or bf16",
+      [](const Options& o) { return o.dense_precision == "tf32"; }}}};
+
+/// The lines of --help that say so.
+std::string refusals() {
+  std::string text = "What a backend does not take:\n";
+  for (const Refusal& r : kRefusals)
+    text += fmt::format("  {}: no {}: {}\n", r.backend, r.what, r.why);
+  return text;
+}
+
 /// the value of a flag
 constexpr const char* kGiven = "given";
 
@@ -273,9 +297,6 @@ double scale_of(const std::string& text) {
 void set_synthetic_model(Options& options, bool top_given, bool optimizer_given,
                          bool dense_optimizer_given) {
   if (options.synthetic_model.empty()) return;
-  tessera::require<CLI::ValidationError>(options.backend == "host",
-                                         "--backend {}: --synthetic-model is for --backend host",
-                                         options.backend);
   const auto& layers = tessera::synthetic_model(options.synthetic_model).mlp;
   if (!top_given) options.top_mlp.assign(layers.begin(), layers.end());
   if (!optimizer_given) options.optimizer = "adagrad";
@@ -293,9 +314,6 @@ void set_model(Options& options) {
       "--model {} has --interaction {}; leave --interaction {} out, or take --model dlrm",
       options.model, of_model, options.interaction);
   if (options.interaction.empty()) options.interaction = of_model;
-  tessera::require<CLI::ValidationError>(options.backend == "host" || options.model != "wide-deep",
-                                         "--backend {}: --model wide-deep is for --backend host",
-                                         options.backend);
 }
 
 /// Another one than the training's is no contradiction.
@@ -316,6 +334,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       "train_dlrm");
   app.option_defaults()->always_capture_default();
   app.get_formatter()->column_width(44);
+  app.footer(refusals());
   // Most options, in the order of --help: those whose values all ranks must share.
   std::vector<std::pair<std::string, std::function<std::string()>>> shared;
   Texts texts;
@@ -702,16 +721,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
     only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")
     options.dense_precision = options.backend == "cuda" ? "tf32" : "fp32";
-  tessera::require<CLI::ValidationError>(
-      options.backend == "cuda" || options.dense_precision != "tf32",
-      "--dense tf32 is for --backend cuda; on the host take fp32 or bf16");
-  tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.table_precision == "fp32",
-      "--table-precision {}: with --backend cuda tables are stored in fp32",
-      options.table_precision);
-  tessera::require<CLI::ValidationError>(
-      options.backend == "cuda" || options.device_memory == 0,
-      "--device-memory is for --backend cuda: on the host all tables lie in one memory");
+  for (const Refusal& refusal : kRefusals)
+    tessera::require<CLI::ValidationError>(
+        options.backend != refusal.backend || !refusal.given(options),
+        "--backend {} takes no {}: {}", refusal.backend, refusal.what, refusal.why);
   tessera::require<CLI::ValidationError>(
       options.table_files.empty() || options.memory_before_files() != 0,
       "--table-files needs {}: how much of the tables is in memory at a time",
@@ -720,17 +733,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       options.plan_file.empty() || options.device_memory == 0 || !options.table_files.empty(),
       "--plan-file says which tables stay in the host's memory: leave --device-memory out");
   tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.table_files.empty() || options.host_memory == 0,
-      "--backend cuda keeps tables that do not fit --device-memory in files or in the host's "
-      "memory: leave --table-files or --host-memory out");
-  tessera::require<CLI::ValidationError>(
       options.host_memory == 0 || !options.table_files.empty() || options.device_memory != 0,
       "--host-memory needs --table-files (where the other rows lie), or --device-memory with "
       "--backend cuda");
-  tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.communicator == "threads",
-      "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
-      options.backend, options.communicator);
   if (print_config) {
     std::fputs(configuration.c_str(), stdout);
     return std::nullopt;

@@ -9,6 +9,7 @@
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/fault_injecting_communicator.hpp>
 #include <tessera/comm/hierarchical_communicator.hpp>
+#include <tessera/comm/job.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/concepts/communicator.hpp>

@@ -7,6 +7,7 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/rank_memory.cuh>
+#include <tessera/comm/rank_order_sums.cuh>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/kernels.cuh>

@@ -27,7 +27,7 @@ bool close(T got, double expected, double magnitude, bool tf32) {
          1.01 * unit * std::fabs(expected) + (factors + 1e-6) * magnitude + 1e-6;
 }
 
-/// Forward and backward against sums in double. `shift` and `padding` move matrices off their
+/// Forward and backward, of floats also of a shape known at run time, against sums in double. `shift` and `padding` move matrices off their
 /// alignment; what lies around them must stay.
 template <int Vectors, int Width, int PadTo, class T, bool Tf32 = false>
 void check_dot(std::int64_t batch, int shift, int padding) {
@@ -48,17 +48,15 @@ void check_dot(std::int64_t batch, int shift, int padding) {
     return static_cast<double>(to_float(m[static_cast<std::size_t>(i)]));
   };
 
-  in_every_order([&] {
+  const auto check = [&](const auto& dot) {
     const Cuda backend;
     const OnGpu<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before),
         device_dx(backend, dx_before);
     const MatrixView<const T> x_view(device_x.data() + shift, batch, Dot::input_columns(),
                                      in_stride);
-    Dot::forward(backend, x_view,
-                 MatrixView<T>(device_z.data() + shift, batch, Dot::columns(), out_stride));
-    Dot::backward(backend, x_view,
-                  MatrixView<const T>(device_dz.data() + shift, batch, Dot::columns(), out_stride),
-                  MatrixView<T>(device_dx.data() + shift, batch, Dot::input_columns(), in_stride));
+    dot(backend, x_view, MatrixView<T>(device_z.data() + shift, batch, Dot::columns(), out_stride),
+        MatrixView<const T>(device_dz.data() + shift, batch, Dot::columns(), out_stride),
+        MatrixView<T>(device_dx.data() + shift, batch, Dot::input_columns(), in_stride));
     const std::vector<T> z = device_z.read(), dx = device_dx.read();
     std::int64_t wrong = 0;
     const auto expect = [&](const T& got, double expected, double magnitude) {
@@ -101,6 +99,19 @@ void check_dot(std::int64_t batch, int shift, int padding) {
         wrong += !(dx[static_cast<std::size_t>(c)] == mark);
     }
     CHECK(wrong == 0);
+  };
+  in_every_order([&] {
+    check([](const Cuda& backend, auto x, auto z, auto dz, auto dx) {
+      Dot::forward(backend, x, z);
+      Dot::backward(backend, x, dz, dx);
+    });
+    if constexpr (std::is_same_v<T, float> && !Tf32)
+      check([](const Cuda& backend, auto x, auto z, auto dz, auto dx) {
+        AnyDotInteraction any(backend, Vectors, Width, PadTo);
+        CHECK(any.columns() == Dot::columns());
+        any.forward(x, z);
+        any.backward(x, dz, dx);
+      });
   });
 }
 
@@ -176,6 +187,10 @@ TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
   CHECK_THROWS_AS(Dot::forward(backend, {none, 2, 12}, {none, 2, 8}), InvalidArgument);
   CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}),
                   InvalidArgument);
+  AnyDotInteraction any(backend, 3, 4);
+  any.forward({none, 0, 12}, {none, 0, 7});
+  CHECK_THROWS_WITH_AS(any.forward({none, 2, 12}, {none, 2, 8}),
+                       doctest::Contains("output is 2 x 8, must be 2 x 7"), InvalidArgument);
 }
 
 TEST_CASE(

@@ -7,6 +7,7 @@
 #include <gpu/need_gpu.hpp>
 
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/rank_order_sums.cuh>
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -84,6 +85,12 @@ TEST_CASE("rank: laws and a graph" * doctest::skip()) {
   ts::AnyCommunicator from_host(c), on_device(through);
   for (ts::AnyCommunicator* any : {&from_host, &on_device})
     CHECK(ts::laws::communicator_laws(*any, options) == std::vector<std::string>{});
+
+  ts::RankOrderSums ordered(c, ts::Cuda({.stream = stream.get}));
+  ThroughDevice ordered_through(ordered, c);
+  ts::AnyCommunicator ordered_on_device(ordered_through);
+  CHECK(ts::laws::communicator_laws(ordered_on_device, {.large = 20'000}) ==
+        std::vector<std::string>{});
 
   {
     ts::NcclCommunicator part = c.split(c.rank() == 1 ? 1 : 0);

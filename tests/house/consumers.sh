@@ -36,7 +36,7 @@ asks() { # COMPONENT EXPECTED_TEXT
 # Serving needs no library: it is always there.
 "$cmake" -S "$work/asks" -B "$work/asks/serving" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/bare_prefix" -DCOMPONENT=serving >"$work/asks/serving.log"
 asks mpi "mpi: this installation was configured without MPI; install libopenmpi-dev and install tessera again"
-asks mpo "mpo: there is no such component; there are serving, dense, data, mpi, nccl and uring"
+asks mpo "mpo: there is no such component; there are serving, dense, data, mpi, gloo, nccl and uring"
 
 for way in package subdirectory; do
   "$cmake" -S "$here/consumer" -B "$work/$way" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DWAY=$way \

@@ -15,6 +15,7 @@ HEADERS = {
     "DENSE": ("dnnl", "oneapi/dnnl/"),
     "DATA": ("yaml-cpp/", "zlib.h", "zstd.h"),
     "MPI": ("mpi.h",),
+    "GLOO": ("gloo/", "openssl/"),
     "NCCL": ("nccl.h",),
     "CLI11": ("CLI/",),
     "JSON": ("nlohmann/",),

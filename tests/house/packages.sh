@@ -52,7 +52,7 @@ case $way in
 import json, sys
 port = json.load(open(sys.argv[1]))
 assert (port["name"], port["version"]) == ("tessera", sys.argv[2]), (port["name"], port["version"], sys.argv[2])
-assert sorted(port["features"]) == ["data", "dense", "mpi", "nccl", "uring"], sorted(port["features"])
+assert sorted(port["features"]) == ["data", "dense", "gloo", "mpi", "nccl", "uring"], sorted(port["features"])
 END
     for folder in lib debug bin; do [ ! -e "$work/packages/$folder" ] || fail "a port of headers has no $folder/"; done
     for file in copyright usage tesseraConfig.cmake; do test -s "$work/packages/share/tessera/$file"; done

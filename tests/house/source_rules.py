@@ -69,7 +69,7 @@ ALLOWED_CUDA = {
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and companions.
-DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
+DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "gloo.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
          "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp",
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
 BY_THEMSELVES = {"tessera/io/text.hpp"}  # headers of the core that users may include, too

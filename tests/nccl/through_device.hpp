@@ -45,10 +45,12 @@ struct Device {
 };
 
 /// A communicator of spans in host memory whose calls go through device memory: runs the laws on
-/// that.
+/// that. `C` works in the order of `nccl`'s stream, if it is not NCCL's itself.
+template <class C>
 class ThroughDevice {
  public:
-  explicit ThroughDevice(tessera::NcclCommunicator& c) : c_(c) {}
+  explicit ThroughDevice(C& nccl) : ThroughDevice(nccl, nccl) {}
+  ThroughDevice(C& c, tessera::NcclCommunicator& nccl) : c_(c), nccl_(nccl) {}
   int rank() const { return c_.rank(); }
   int size() const { return c_.size(); }
 
@@ -56,13 +58,15 @@ class ThroughDevice {
   void all_to_all(std::type_identity_t<std::span<const T>> send,
                   std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    move<T>(send, receive,
-            [&](auto from, auto to) { c_.all_to_all<T>(from, send_counts, to, receive_counts); });
+    move<T>(send, receive, [&](auto from, auto to) {
+      c_.template all_to_all<T>(from, send_counts, to, receive_counts);
+    });
   }
   template <tessera::Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
-    move<T>(send, receive, [&](auto from, auto to) { c_.all_gather<T>(from, to, counts); });
+    move<T>(send, receive,
+            [&](auto from, auto to) { c_.template all_gather<T>(from, to, counts); });
   }
   template <tessera::Reducible T>
   void all_reduce(std::span<T> values, tessera::Reduction reduction = tessera::Reduction::sum) {
@@ -71,7 +75,8 @@ class ThroughDevice {
   template <tessera::Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
-    move<T>(send, receive, [&](auto from, auto to) { c_.reduce_scatter<T>(from, to, counts); });
+    move<T>(send, receive,
+            [&](auto from, auto to) { c_.template reduce_scatter<T>(from, to, counts); });
   }
   template <tessera::Exchangeable T>
   void broadcast(std::span<T> values, int root) {
@@ -82,11 +87,12 @@ class ThroughDevice {
  private:
   template <class T, class Call>
   void move(std::span<const T> send, std::span<T> receive, Call call, bool in_place = false) {
-    const Device<T> from(send, c_.stream());
-    const Device<T> to(receive, c_.stream());
+    const Device<T> from(send, nccl_.stream());
+    const Device<T> to(receive, nccl_.stream());
     call(from.span(), to.span());
-    c_.wait();
+    nccl_.wait();
     (in_place ? from : to).read(receive);
   }
-  tessera::NcclCommunicator& c_;
+  C& c_;
+  tessera::NcclCommunicator& nccl_;
 };

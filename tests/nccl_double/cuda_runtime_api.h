@@ -254,6 +254,10 @@ inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, c
   return cudaSuccess;
 }
 
+/// What NCCL's double asks of a runtime's: to do work in a stream's order, and where memory is.
+inline void cuda_double_add(cudaStream_t stream, CudaTask task) { stream->add(std::move(task)); }
+inline bool cuda_double_on_device(const void* p) { return CudaDoubleMemory::instance().on_device(p); }
+
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (CudaDoubleMemory::instance().on_device(from)) {

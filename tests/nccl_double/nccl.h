@@ -24,7 +24,7 @@
 #include <vector>
 
 // Stands in for NCCL's header of the same name: the calls that the communicator makes, between threads of one process, on streams of
-// the CUDA double beside it. Bytes move when all have come, as NCCL's kernels do; what never comes, hangs until an abort. Written from
+// the CUDA double beside it, or of the emulator (simt/toolkit/cuda_runtime_api.h). Bytes move when all have come, as NCCL's kernels do; what never comes, hangs until an abort. Written from
 // NCCL's documentation. What tests may set and read is in namespace nccl_double at the end.
 
 #define NCCL_VERSION_CODE 22809
@@ -332,7 +332,7 @@ struct Group {
 inline thread_local Group group;
 
 inline void release(ncclComm_t comm) {
-  for (auto& [stream, task] : comm->held) stream->add(std::move(task));
+  for (auto& [stream, task] : comm->held) cuda_double_add(stream, std::move(task));
   comm->held.clear();
 }
 
@@ -387,9 +387,8 @@ inline ncclResult_t add(std::string_view name, const std::string& what, ncclComm
   if (const ncclResult_t planned = note(name, what); planned != ncclSuccess) return group.error = planned;
   // NCCL refuses a communicator whose last call is not taken yet, and memory that is not the device's.
   if (comm->polls != 0 || !comm->joined) return ncclInvalidUsage;
-  auto& memory = CudaDoubleMemory::instance();
-  if ((operation.from != nullptr && !memory.on_device(operation.from)) || (operation.to != nullptr && !memory.on_device(operation.to)))
-    return ncclInvalidArgument;
+  for (const void* const p : {operation.from, static_cast<const void*>(operation.to)})
+    if (p != nullptr && !cuda_double_on_device(p)) return ncclInvalidArgument;
   unaligned_blocks += count_unaligned(operation, static_cast<std::size_t>(comm->hub->ranks()));
   const std::pair place(comm, stream);
   if (!group.operations.contains(place)) group.places.push_back(place);

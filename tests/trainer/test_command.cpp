@@ -234,6 +234,24 @@ TEST_CASE(
   CHECK(train_dlrm(tiny + "row-wise").out.find("predicted step") == std::string::npos);
 }
 
+TEST_CASE("what a backend does not take: the same on the page, in the help and in errors") {
+  const std::string page = text_of(source_folder() / "docs" / "trainer.md"),
+                    help = train_dlrm("--help", false).out;
+  std::size_t at = help.find("What a backend does not take:\n");
+  REQUIRE(at != std::string::npos);
+  std::string told = help.substr(help.find('\n', at) + 1), listed;
+  const std::regex row(R"(\| `(host|cuda)` \| (.*) \| (.*) \|\n)");
+  for (std::sregex_iterator r(page.begin(), page.end(), row), end; r != end; ++r) {
+    std::string what = (*r)[2].str();
+    std::erase(what, '`');
+    listed += "  " + (*r)[1].str() + ": no " + what + ": " + (*r)[3].str() + "\n";
+  }
+  std::erase(listed, '`');
+  CHECK(listed != "");
+  CHECK(told.substr(0, listed.size()) == listed);
+  CHECK(told.find(": no ", listed.size()) == std::string::npos);
+}
+
 TEST_CASE("help names every option, and the default of each that has one") {
   const Outcome outcome = train_dlrm("--help", false);
   CHECK(outcome.status == 0);
@@ -282,20 +300,22 @@ TEST_CASE("bad options are one clear line") {
   check_fails("stray", "stray");
   check_fails("--plan diagonal", "--plan");
   check_fails("--backend tpu", "--backend");
-  check_fails("--backend cuda --communicator mpi", "--communicator");
+  check_fails("--backend cuda --communicator mpi",
+              "--backend cuda takes no --communicator but threads: its ranks are threads");
+  check_fails("--device-memory 1MiB", "--backend host takes no --device-memory");
+  check_fails("--dense tf32", "--backend host takes no --dense tf32: ");
   check_fails("--host-memory 1MiB", "--host-memory needs --table-files");
   check_fails("--table-files x", "--table-files needs --host-memory");
   check_fails("--table-files x --host-memory 0", "--host-memory");
   check_fails("--table-files x --host-memory lots", "--host-memory");
   check_fails("--table-files x --backend cuda", "--table-files needs --device-memory");
   check_fails("--table-files x --device-memory 1MiB --host-memory 1MiB --backend cuda",
-              "leave --table-files or --host-memory out");
+              "--backend cuda takes no --table-files with --host-memory");
   check_fails("--interaction sum", "--interaction");
   check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
   check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");
   check_fails("--interaction cross --cross-layers 0", "--cross-layers");
   check_fails("--table-precision fp8", "--table-precision");
-  check_fails("--backend cuda --table-precision bf16", "tables are stored in fp32");
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
   check_fails("--dense fp16", "--dense");

@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +35,17 @@ nlohmann::json results_of(const std::string& arguments) {
   REQUIRE(outcome.status == 0);
   CHECK(outcome.err == "");
   return outcome.json;
+}
+
+/// Probabilities that --predictions wrote.
+std::vector<float> predictions_in(const std::filesystem::path& file) {
+  const std::string text = text_of(file);
+  REQUIRE(text.size() > 10);
+  const std::size_t begin = 10 + static_cast<unsigned char>(text[8]) +
+                            256 * static_cast<std::size_t>(static_cast<unsigned char>(text[9]));
+  std::vector<float> values((text.size() - begin) / sizeof(float));
+  std::memcpy(values.data(), text.data() + begin, values.size() * sizeof(float));
+  return values;
 }
 
 /// Log losses of the test, after 12 steps. A model that is not trained is at 0.69.
@@ -96,7 +110,7 @@ TEST_CASE("dense layers in tf32, what auto means on a GPU: nearly the model of f
   const Outcome host =
       train_dlrm(kTiny + "--backend host --dense tf32", true, "", "train_dlrm_emulated");
   CHECK(host.status == 2);
-  CHECK(host.err.find("--dense tf32 is for --backend cuda") != std::string::npos);
+  CHECK(host.err.find("--backend host takes no --dense tf32") != std::string::npos);
 }
 
 TEST_CASE("--virtual-ranks: the same bits on any number of ranks, on the GPU, too") {
@@ -106,6 +120,15 @@ TEST_CASE("--virtual-ranks: the same bits on any number of ranks, on the GPU, to
     CHECK(loss("--backend cuda --virtual-ranks 4 " + how) == one);
   }
   CHECK(std::abs(one - loss("--backend host --ranks 1 --virtual-ranks 4")) < 1e-5);
+  // a wide part; lists of ten ids, averages, widths that have no kernels of their own
+  for (const std::string model :
+       {"--model wide-deep --embedding-width 4 --samples 500 --max-rows 30 --batch-size 100 ",
+        "--synthetic-model tiny --scale 1/100000 --samples 200 --batch-size 40 --max-steps 3 "}) {
+    CAPTURE(model);
+    const std::string how = model + "--top-mlp 16 --backend cuda --virtual-ranks 2 ";
+    CHECK(results_of(how + "--ranks 1 --plan table-wise").at("logloss") ==
+          results_of(how + "--ranks 2 --plan row-wise").at("logloss"));
+  }
 }
 
 TEST_CASE("--trace: what the GPU did, dense layers too, and beside it what the host did") {
@@ -210,5 +233,114 @@ TEST_CASE("tables that do not fit the device stay in the host's memory: the same
   const Outcome host =
       train_dlrm(kTiny + "--backend host --device-memory 8KiB", true, "", "train_dlrm_emulated");
   CHECK(host.status == 2);
-  CHECK(host.err.find("--device-memory is for --backend cuda") != std::string::npos);
+  CHECK(host.err.find("--backend host takes no --device-memory") != std::string::npos);
+}
+
+TEST_CASE("every option of --help, on both backends: the same predictions") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) {
+    return "'" + (folder.path / name).string() + "'";
+  };
+  // two tables and two numbers, lists of none to four; a line that is no sample
+  std::ofstream csv(folder.path / "a.csv");
+  csv << "y,n,m,c,tags,likes\n";
+  for (int i = 0; i < 420; ++i)
+    csv << (i % 20 < 7) << ',' << i % 13 << ',' << i % 5 << ",c" << i % 20 << ','
+        << (i % 3 == 0 ? "" : "t" + std::to_string(i % 9) + "|t" + std::to_string(i % 4)) << ",t"
+        << i % 7 << "|t0|t" << i % 2 << "|t3\n";
+  csv << "no sample\n";
+  csv.close();
+  std::ofstream(folder.path / "s.yaml")
+      << "label: y\nnumeric: [n, {name: m, transform: standardize}]\ncategorical: [{name: c, "
+         "width: 20}, {name: tags, list: '|', pooling: mean, table: t}, {name: likes, list: '|', "
+         "pooling: max, table: t}]\n";
+  std::ofstream(folder.path / "plan.json")
+      << R"({"tessera_plan": 1, "ranks": 2, "ranks_per_node": 2, "tables": [
+  {"name": "c", "rows": 22, "width": 20, "shards": [
+    {"rows": [0, 22], "columns": [0, 16], "rank": 1, "memory": "device"},
+    {"rows": [0, 22], "columns": [16, 20], "rank": 0, "memory": "device"}]},
+  {"name": "t", "rows": 11, "width": 3, "shards": [
+    {"rows": [0, 11], "columns": [0, 3], "rank": "every", "memory": "device"}]}]})";
+  std::ofstream(folder.path / "shared.ini") << "samples=\"700\"\nmax-rows=\"30\"\n";
+  const std::string clicks = " --samples 700 --max-rows 30 --batch-size 100 --top-mlp 16 ",
+                    layers = "--bottom-mlp 16 --dense-learning-rate 0.01 ",
+                    own = " --data " + path("a.csv") + " --schema " + path("s.yaml") +
+                          " --batch-size 70 --epochs 2 --top-mlp 8 "
+                          "--embedding-width 3 --min-count 2 --skip-bad-lines --ranks 2 ";
+  struct Case {
+    std::string how;
+    double most = 1e-6;  ///< difference of a probability
+  };
+  const Case cases[] = {
+      {clicks +
+       "--model wide-deep --wide-optimizer 'ftrl(l1=0.01)' --wide-learning-rate 0.2 --ranks 2 "
+       "--plan row-wise --overlap --constant-rates --feature-check --seed 7 --power 0.9 "
+       "--threads-per-rank 2 --timeout 99 --print-every 3 --embedding-width 4 --log " +
+       path("log") + " --report " + path("page")},
+      {"--synthetic-model tiny --scale 1/100000 --samples 200 --test-fraction 0.2 --batch-size 40 "
+       "--top-mlp 16 --ranks 2 --learning-rate 0.05 --max-steps 3 --loader first-rank"},
+      {own + "--bottom-mlp 8 --interaction-width 5 --shuffle-window 99 --parser-threads 2 --codec "
+             "fp16 "
+             "--gradient-codec bf16 --plan grid",
+       1e-5},
+      {own + "--bottom-mlp 8 --interaction concat --deduplicate --plan-file " + path("plan.json")},
+      {own + "--vocabulary --eviction oldest --max-rows 9 --model wide-deep"},
+      {" --config " + path("shared.ini") +
+       " --batch-size 100 --top-mlp 16 --embedding-width 20 --optimizer sgd --learning-rate 1 "
+       "--schedule warmup:3,hold:9 --dense-schedule hold:9 --ranks 1 " +
+       layers},
+      {clicks + layers +
+           "--table-precision bf16 --accumulate 2 --clip-norm 0.5 --initial-bound rows --ranks 2 "
+           "--optimizer adam --weight-decay 0.001 --dense-optimizer sgd",
+       1e-5},
+      {clicks + layers +
+           "--table-precision fp16 --embedding-width "
+           "4,8,4,16,4,4,4,8,4,4,4,4,4,4,4,4,4,4,4,4,8,4,4,4,"
+           "4,4 --virtual-ranks 2 --ranks 2 --evals-per-epoch 2 --stop-at-auc 0.9 --auc binned "
+           "--eval-batch-size 64",
+       1e-5},
+      {clicks + layers +
+       "--ranks 2 --recipe dcnv2 --cross-layers 1 --cross-rank 4 --embedding-width 8 "
+       "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save "}};
+  std::string all;
+  for (const Case& one : cases) {
+    CAPTURE(one.how);
+    all += one.how + ' ';
+    std::vector<float> predictions[2];
+    for (const std::string backend : {"host", "cuda"}) {
+      const bool saves = one.how.ends_with("--save ");
+      const std::string how =
+          one.how + (saves ? path(backend) : "") + " --backend " + backend + " --predictions ";
+      results_of(how + path("p.npy"));
+      std::vector<float>& values = predictions[backend == "cuda"];
+      values = predictions_in(folder.path / "p.npy");
+      if (!saves) continue;
+      for (const std::string mode : {"eval", "inference"}) {
+        results_of(how + path("q.npy") + " --resume --mode " + mode);
+        CHECK(predictions_in(folder.path / "q.npy") == values);
+      }
+    }
+    REQUIRE(predictions[0].size() == predictions[1].size());
+    double worst = 0;
+    for (std::size_t i = 0; i < predictions[0].size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(predictions[0][i]) - predictions[1][i]));
+    CHECK(worst < one.most);
+    const auto [low, high] = std::ranges::minmax(predictions[0]);
+    CHECK(high - low > 1000 * one.most);  // a model that learned little differs by more than that
+  }
+  // those of the other tests of this file, and those that say something and end
+  all +=
+      " --backend --dense --predictions --resume --mode --json --trace --trace-steps "
+      "--save-increments --device-memory --host-memory --table-files --communicator --help "
+      "--version --print-config ";
+  const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
+  const std::regex line("\n  (--[a-z0-9-]+)");
+  int options = 0;
+  for (std::sregex_iterator at(help.out.begin(), help.out.end(), line), end; at != end; ++at) {
+    const std::string name = (*at)[1].str();
+    CAPTURE(name);
+    ++options;
+    CHECK(all.find(name + ' ') != std::string::npos);
+  }
+  CHECK(options > 70);
 }

@@ -138,7 +138,6 @@ TEST_CASE("Wide & Deep: both parts learn, on any ranks and plan; its wide tables
   check_fails("--model wide-deep --wide-optimizer ftrl:C1", "give one optimizer");
   check_fails("--model wide-deep --wide-optimizer 'ftrl(l1=1)' --optimizer ftrl",
               "--wide-optimizer and --optimizer: optimizer ftrl has two sets of constants");
-  check_fails("--model wide-deep --backend cuda", "--model wide-deep is for --backend host");
 
   const std::string data =
       " --samples 16000 --max-rows 20 --batch-size 128 --top-mlp 32 --model wide-deep "

@@ -14,7 +14,7 @@ from conan.tools.cmake import CMake, CMakeDeps, CMakeToolchain
 from conan.tools.files import copy, load
 
 required_conan_version = ">=2.0"
-COMPONENTS = {"dense": "dnnl", "data": "yaml-cpp", "mpi": "MPI", "nccl": "NCCL", "uring": "liburing"}  # and what CMake finds for it
+COMPONENTS = {"dense": "dnnl", "data": "yaml-cpp", "mpi": "MPI", "gloo": "Gloo", "nccl": "NCCL", "uring": "liburing"}  # and what CMake finds for it
 
 
 class TesseraConan(ConanFile):
@@ -48,6 +48,9 @@ class TesseraConan(ConanFile):
             self.requires("zstd/[>=1.5]", transitive_headers=True, transitive_libs=True)
         if self.options.mpi:
             self.requires("openmpi/[>=4.1]", transitive_headers=True, transitive_libs=True)
+        if self.options.gloo:
+            self.requires("boost/[>=1.74]", transitive_headers=True, transitive_libs=True)
+            self.requires("openssl/[>=3]", transitive_headers=True, transitive_libs=True)
         if self.options.uring:
             self.requires("liburing/[>=2.3]", transitive_headers=True, transitive_libs=True)
 

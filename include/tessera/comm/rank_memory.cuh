@@ -82,7 +82,7 @@ class CudaTransfer {
     busy_ = false;
   }
 
- private:
+  /// Returns whether a pointer is to memory of a device.
   static bool on_device(const void* p) {
     if (p == nullptr) return false;
     cudaPointerAttributes attributes{};
@@ -90,6 +90,7 @@ class CudaTransfer {
     return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
   }
 
+ private:
   Cuda backend_;
   detail::HostTransfer host_;
   bool busy_ = false;

@@ -5,6 +5,7 @@
 #include <tessera/cuda/backend.cuh>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/interaction/dot_any_shape.cuh>
+#include <tessera/interaction/dot_any_shape.hpp>
 #include <tessera/interaction/dot_float.cuh>
 #include <tessera/interaction/dot_tensor.cuh>
 
@@ -60,7 +61,8 @@ struct Kernel<DotForward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
                            tiles = (Vectors + 3) / 4;
     if constexpr (!gpu::detail::fits_shared_memory<T>(shared))
       gpu::detail::launch_dot_any_shape(backend, "dot_forward_any_shape", x.rows * tiles * tiles,
-                                        gpu::detail::dot_forward_any_shape<Shape, T>, x, z);
+                                        gpu::detail::dot_forward_any_shape<Shape, T>, Shape{}, x,
+                                        z);
     else if constexpr (tensor)
       gpu::detail::launch_dot<T>(backend, "dot_forward_tensor", x.rows, shared,
                                  gpu::detail::dot_forward_tensor<Shape, T>, x, z);
@@ -80,9 +82,9 @@ struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
     constexpr bool tensor = Tf32 || !std::is_same_v<T, float>;
     constexpr std::int64_t floats = gpu::detail::DotFloatBackwardMemory<Shape>::elements;
     if constexpr (tensor ? !Memory::fits : !gpu::detail::fits_shared_memory<T>(floats))
-      gpu::detail::launch_dot_any_shape(backend, "dot_backward_any_shape",
-                                        x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
-                                        gpu::detail::dot_backward_any_shape<Shape, T>, x, dz, dx);
+      gpu::detail::launch_dot_any_shape(
+          backend, "dot_backward_any_shape", x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
+          gpu::detail::dot_backward_any_shape<Shape, T>, Shape{}, x, dz, dx);
     else if constexpr (tensor)
       gpu::detail::launch_dot<T>(backend, "dot_backward_tensor", x.rows, Memory::elements,
                                  gpu::detail::dot_backward_tensor<Shape, T>, x, dz, dx);
@@ -93,5 +95,40 @@ struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Cuda> {
 };
 
 }  // namespace op
+
+/// AnyDotInteraction on a GPU: products of floats, from vectors that its caches hold.
+template <>
+class AnyDotInteraction<Cuda> : public detail::AnyDotShape {
+ public:
+  /// Throws InvalidArgument unless all are at least 1.
+  AnyDotInteraction(const Cuda& backend, std::int64_t vectors, std::int64_t width,
+                    std::int64_t pad_to = 1)
+      : AnyDotShape(vectors, width, pad_to), backend_(backend) {}
+
+  /// Computes z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider
+  /// matrices.
+  void forward(MatrixView<const float> x, MatrixView<float> z) const {
+    check_forward(x, z);
+    const std::int64_t tiles = (vectors_ + 3) / 4;
+    gpu::detail::launch_dot_any_shape(
+        backend_, "dot_forward_any_shape", x.rows * tiles * tiles,
+        gpu::detail::dot_forward_any_shape<gpu::detail::AnyShape, float>, shape(), x, z);
+  }
+
+  /// Computes dx (overwritten) from dz. dx may not overlap x or dz.
+  void backward(MatrixView<const float> x, MatrixView<const float> dz, MatrixView<float> dx) const {
+    check_backward(x, dz, dx);
+    gpu::detail::launch_dot_any_shape(
+        backend_, "dot_backward_any_shape", x.rows * ((vectors_ + 7) / 8) * ((width_ + 3) / 4),
+        gpu::detail::dot_backward_any_shape<gpu::detail::AnyShape, float>, shape(), x, dz, dx);
+  }
+
+ private:
+  gpu::detail::AnyShape shape() const {
+    return {static_cast<int>(vectors_), static_cast<int>(width_), pairs(), columns()};
+  }
+
+  Cuda backend_;
+};
 
 }}  // namespace tessera::v0

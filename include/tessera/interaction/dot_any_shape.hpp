@@ -16,23 +16,17 @@
 
 namespace tessera { inline namespace v0 {
 
-/// DotInteraction of float vectors whose number and width are known at run time: the same z, bit
-/// for bit, from one piece of code for all shapes, which is not unrolled for any. Keeps memory
-/// where a width is no multiple of a register; so one object serves one caller at a time.
-class AnyDotInteraction {
+namespace detail {
+
+/// What an AnyDotInteraction is on every backend: its shape, and checks of matrices.
+class AnyDotShape {
  public:
   /// Throws InvalidArgument unless all are at least 1.
-  AnyDotInteraction(const Host& backend, std::int64_t vectors, std::int64_t width,
-                    std::int64_t pad_to = 1)
-      : vectors_(vectors), width_(width), pad_to_(pad_to), threads_(backend.threads()) {
+  AnyDotShape(std::int64_t vectors, std::int64_t width, std::int64_t pad_to)
+      : vectors_(vectors), width_(width), pad_to_(pad_to) {
     require(vectors >= 1 && width >= 1 && pad_to >= 1,
             "AnyDotInteraction: vectors ({}), width ({}) and pad_to ({}) must be at least 1",
             vectors, width, pad_to);
-    lanes_ = static_cast<int>(std::clamp<std::int64_t>(
-        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width))), 4,
-        detail::native_lanes));
-    stride_ = (width + lanes_ - 1) / lanes_ * lanes_;
-    if (stride_ != width) copies_.resize(static_cast<std::size_t>(threads_ * vectors * stride_));
   }
 
   std::int64_t input_columns() const { return vectors_ * width_; }
@@ -40,11 +34,64 @@ class AnyDotInteraction {
   /// Returns the columns of z: what the top MLP takes.
   std::int64_t columns() const { return (width_ + pairs() + pad_to_ - 1) / pad_to_ * pad_to_; }
 
+ protected:
+  void check_forward(MatrixView<const float> x, MatrixView<float> z) const {
+    check("input", x, x.rows, input_columns());
+    check("output", z, x.rows, columns());
+  }
+  void check_backward(MatrixView<const float> x, MatrixView<const float> dz,
+                      MatrixView<float> dx) const {
+    check("input", x, x.rows, input_columns());
+    check("output gradient", dz, x.rows, columns());
+    check("input gradient", dx, x.rows, input_columns());
+  }
+
+  std::int64_t vectors_, width_;
+
+ private:
+  void check(const char* what, MatrixView<const float> view, std::int64_t rows,
+             std::int64_t columns) const {
+    require(view.rows == rows && view.columns == columns,
+            "AnyDotInteraction of {} vectors of {}: {} is {} x {}, must be {} x {}", vectors_,
+            width_, what, view.rows, view.columns, rows, columns);
+  }
+
+  std::int64_t pad_to_;
+};
+
+}  // namespace detail
+
+/// DotInteraction of float vectors whose number and width are known at run time, from one piece of
+/// code for all shapes, which is not unrolled for any. On the host the same z, bit for bit; it keeps
+/// memory where a width is no multiple of a register, so that one object serves one caller at a
+/// time. `AnyDotInteraction<Cuda>` is in tessera/interaction/dot.cuh.
+template <class Backend = Host>
+class AnyDotInteraction {
+  static_assert(sizeof(Backend) == 0,
+                "AnyDotInteraction: include tessera/interaction/dot.cuh for Cuda");
+};
+template <class Backend>
+AnyDotInteraction(const Backend&, std::int64_t, std::int64_t, std::int64_t = 1)
+    -> AnyDotInteraction<Backend>;
+
+template <>
+class AnyDotInteraction<Host> : public detail::AnyDotShape {
+ public:
+  /// Throws InvalidArgument unless all are at least 1.
+  AnyDotInteraction(const Host& backend, std::int64_t vectors, std::int64_t width,
+                    std::int64_t pad_to = 1)
+      : AnyDotShape(vectors, width, pad_to), threads_(backend.threads()) {
+    lanes_ = static_cast<int>(std::clamp<std::int64_t>(
+        static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width))), 4,
+        detail::native_lanes));
+    stride_ = (width + lanes_ - 1) / lanes_ * lanes_;
+    if (stride_ != width) copies_.resize(static_cast<std::size_t>(threads_ * vectors * stride_));
+  }
+
   /// Computes z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider
   /// matrices.
   void forward(MatrixView<const float> x, MatrixView<float> z) {
-    check("input", x, x.rows, input_columns());
-    check("output", z, x.rows, columns());
+    check_forward(x, z);
     over_threads(x.rows, [&](std::int64_t begin, std::int64_t end, int thread) {
       for (std::int64_t s = begin; s < end; ++s) {
         float* const out = std::copy_n(x.row(s), width_, z.row(s));
@@ -63,9 +110,7 @@ class AnyDotInteraction {
 
   /// Computes dx (overwritten) from dz. dx may not overlap x or dz.
   void backward(MatrixView<const float> x, MatrixView<const float> dz, MatrixView<float> dx) {
-    check("input", x, x.rows, input_columns());
-    check("output gradient", dz, x.rows, columns());
-    check("input gradient", dx, x.rows, input_columns());
+    check_backward(x, dz, dx);
     over_threads(x.rows, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t s = begin; s < end; ++s) {
         const float* const from = x.row(s);
@@ -84,13 +129,6 @@ class AnyDotInteraction {
   }
 
  private:
-  template <class View>
-  void check(const char* what, const View& view, std::int64_t rows, std::int64_t columns) const {
-    require(view.rows == rows && view.columns == columns,
-            "AnyDotInteraction of {} vectors of {}: {} is {} x {}, must be {} x {}", vectors_,
-            width_, what, view.rows, view.columns, rows, columns);
-  }
-
   template <class F>
   void over_threads(std::int64_t count, const F& f) const {
     if (threads_ == 1 || count <= 1) return f(std::int64_t{0}, count, 0);
@@ -172,7 +210,6 @@ class AnyDotInteraction {
                   Columns * sizeof(float));
   }
 
-  std::int64_t vectors_, width_, pad_to_;
   int threads_, lanes_ = 0;
   std::int64_t stride_ = 0;    ///< between vectors, in whole registers
   std::vector<float> copies_;  ///< of a sample's vectors, by thread, where they are not that
