@@ -47,6 +47,10 @@ class CallRecord {
     interrupted_.store(true);
   }
 
+  /// The number of the last call; to be set back after calls that are not the user's.
+  std::uint64_t calls() const { return calls_; }
+  void recount(std::uint64_t calls) { calls_ = calls; }
+
  protected:
   /// Counts a call and returns its number. Throws CommunicatorError if a rank has failed.
   std::uint64_t count_call(Collective collective, int rank) {
@@ -86,8 +90,8 @@ class CallRecord {
   CommunicatorError failure_error(int rank) const {
     const FailureMessage why = failure();
     return {why.rank, name_of(collective_),
-            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
-                        name_of(collective_), calls_, rank, why.rank, why.text)};
+            fmt::format("{} on rank {} cannot finish: rank {} failed: {}", this_call(), rank,
+                        why.rank, why.text)};
   }
 
   /// Returns what to tell of the sorted `late` peers. `option` is the timeout's name.
@@ -96,9 +100,9 @@ class CallRecord {
     std::string names;
     for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
     return fmt::format(
-        "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise {}",
-        rank, std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
-        name_of(collective_), calls_, names, option);
+        "late: rank {} waited {} ms in {} for rank(s) {}; it may be dead, or raise {}", rank,
+        std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), this_call(), names,
+        option);
   }
   /// Sorts ranks, each once, and returns the first.
   static int sort_ranks(std::vector<int>& ranks) {
@@ -115,6 +119,11 @@ class CallRecord {
   }
 
  private:
+  std::string this_call() const {
+    return calls_ == 0 ? std::string("connecting")
+                       : fmt::format("{} (call {})", name_of(collective_), calls_);
+  }
+
   std::uint64_t calls_ = 0;
   Collective collective_ = Collective::none;  // of the current call
   mutable std::mutex recording_;
