@@ -46,7 +46,7 @@ using namespace support;
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
-constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
+constexpr std::array<std::string_view, 3> kCommunicators{"threads", "mpi", "gloo"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
@@ -432,10 +432,11 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 
   app.option_defaults()->group("Ranks");
   choose(add("--communicator", options.communicator,
-             "What ranks are: threads of this process, or processes of mpirun"),
+             "What ranks are: threads of this process, processes of mpirun, or, without MPI, of "
+             "torchrun, srun or mpirun"),
          kCommunicators);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
-        "threads 4, mpi as many as mpirun starts");
+        "threads 4, processes as many as are started");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank,
                        "OpenMP threads of each rank; with --backend cuda they make or read its "
                        "batches"),
@@ -700,7 +701,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;
-  if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
+  if (timeout->count() == 0 && options.communicator != "threads") options.timeout = 600;
   set_synthetic_model(options, top->count() > 0, optimizer->count() > 0,
                       dense_optimizer->count() > 0);
   resolve(options, config->count() > 0 ? config->results().back() : "", dense_rate->count() > 0);

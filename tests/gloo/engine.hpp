@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -36,6 +37,7 @@ using Comm = tessera::GlooCommunicator;
 using Options = tessera::GlooOptions;
 inline constexpr bool skips_ranks = true;
 inline constexpr std::uint32_t law_seeds = 1;
+inline constexpr std::size_t piece_bytes = 101;
 inline constexpr const char* options_name = "GlooOptions";
 
 /// What this process has been started as.

@@ -50,6 +50,11 @@ TEST_CASE("what Gloo's ranks are given is checked") {
   CHECK(has(text({.address = "no.such.host.invalid"}, 0, 1),
             "address 'no.such.host.invalid' does not resolve"));
   CHECK_THROWS_AS(ts::meet_in_folder("x", 3, 3), ts::InvalidArgument);
+  CHECK(ts::address_towards("127.0.0.1") == "127.0.0.1");
+  CHECK(ts::address_towards("::1") == "::1");
+  CHECK_THROWS_WITH_AS(ts::address_towards("no.such.host.invalid"),
+                       doctest::Contains("host 'no.such.host.invalid' does not resolve"),
+                       ts::InvalidArgument);
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +23,7 @@ using Comm = tessera::MpiCommunicator;
 using Options = tessera::MpiOptions;
 inline constexpr bool skips_ranks = false;
 inline constexpr std::uint32_t law_seeds = 3;
+inline constexpr std::size_t piece_bytes = 13;
 inline constexpr const char* options_name = "MpiOptions";
 
 inline const tessera::MpiEnvironment& environment() {

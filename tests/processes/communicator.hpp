@@ -51,7 +51,7 @@ TEST_CASE("ranks: obey the laws" * doctest::skip(engine::skips_ranks)) {
 
 TEST_CASE("ranks: messages in pieces, what blocks above 2 GiB go through" *
           doctest::skip(engine::skips_ranks)) {
-  auto c = world({.timeout = 60s, .max_message_bytes = 13});
+  auto c = world({.timeout = 60s, .max_message_bytes = engine::piece_bytes});
   CHECK(ts::laws::communicator_laws(c, {.seed = 4, .large = 300}) == Faults{});
 }
 

@@ -10,12 +10,16 @@
 
 #include <netdb.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -43,6 +47,44 @@ struct GlooOptions {
   /// `run_gloo_rank`: how long a rank that failed waits for its peers to say so too before it ends.
   std::chrono::nanoseconds grace = std::chrono::seconds(2);
 };
+
+namespace detail {
+
+/// Returns the addresses of a host; throws InvalidArgument if it has none. Gloo reads memory of its
+/// own choice if a name does not resolve.
+inline std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> resolve_host(const std::string& host,
+                                                                       std::string_view what) {
+  addrinfo kind{}, *found = nullptr;
+  kind.ai_socktype = SOCK_DGRAM;
+  const int code = getaddrinfo(host.c_str(), "9", &kind, &found);
+  require(code == 0, "{} '{}' does not resolve: {}", what, host, gai_strerror(code));
+  return {found, &freeaddrinfo};
+}
+
+}  // namespace detail
+
+/// Returns the address of this machine from which packets to `host` go, for GlooOptions::address of
+/// ranks on several machines: that of rank 0's machine is known to all. Sends nothing. Throws
+/// InvalidArgument if the name has no address, or none that this machine has a way to.
+inline std::string address_towards(const std::string& host) {
+  const auto places = detail::resolve_host(host, "address_towards: host");
+  int code = EHOSTUNREACH;
+  for (const addrinfo* place = places.get(); place != nullptr; place = place->ai_next) {
+    const int socket = ::socket(place->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    sockaddr_storage own{};
+    socklen_t size = sizeof(own);
+    char text[NI_MAXHOST];
+    const bool found = socket >= 0 && ::connect(socket, place->ai_addr, place->ai_addrlen) == 0 &&
+                       ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+                       getnameinfo(reinterpret_cast<const sockaddr*>(&own), size, text,
+                                   sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
+    if (!found) code = errno;
+    if (socket >= 0) ::close(socket);
+    if (found) return text;
+  }
+  throw InvalidArgument(fmt::format("address_towards: this machine has no way to host '{}': {}",
+                                    host, std::strerror(code)));
+}
 
 namespace detail {
 
@@ -155,12 +197,7 @@ class GlooDevice {
   static std::shared_ptr<gloo::transport::Device> make(const GlooOptions& options) {
     gloo::transport::tcp::attr where;
     if (options.interface.empty()) {
-      // Gloo reads memory of its own choice if a name does not resolve.
-      addrinfo* found = nullptr;
-      const int code = getaddrinfo(options.address.c_str(), nullptr, nullptr, &found);
-      if (found != nullptr) freeaddrinfo(found);
-      require(code == 0, "GlooOptions: address '{}' does not resolve: {}", options.address,
-              gai_strerror(code));
+      resolve_host(options.address, "GlooOptions: address");
       where.hostname = options.address;
     } else {
       where.iface = options.interface;

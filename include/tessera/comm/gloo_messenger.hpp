@@ -378,8 +378,8 @@ class GlooMessenger : public CallRecord {
       lose(gone);
     } else {
       announce(gone, fmt::format("rank {} has met it but cannot connect to it: {}; is its process "
-                                 "alive, and does GlooOptions name an address of each machine that "
-                                 "the others reach?",
+                                 "alive, and does every rank listen at an address that the others "
+                                 "reach?",
                                  rank_, fault));
     }
     give_up();
