@@ -172,4 +172,21 @@ void register_sizes(const std::string& name, Run run) {
         ->Unit(benchmark::kMicrosecond);
 }
 
+/// Runs the benchmarks on ranks that are processes, of which rank 0 reports.
+template <Communicator C>
+void run_on_processes(C& c, const std::string& engine) {
+  struct Silent : benchmark::BenchmarkReporter {
+    bool ReportContext(const Context&) override { return true; }
+    void ReportRuns(const std::vector<Run>&) override {}
+  };
+  register_sizes(fmt::format("{}_all_to_all/ranks:{}", engine, c.size()),
+                 [&c](benchmark::State& state, std::size_t bytes, int iterations) {
+                   report(state, time_all_to_all(c, bytes, iterations));
+                 });
+  Silent silent;
+  benchmark::ConsoleReporter console;
+  benchmark::RunSpecifiedBenchmarks(
+      c.rank() == 0 ? static_cast<benchmark::BenchmarkReporter*>(&console) : &silent);
+}
+
 }  // namespace tessera::bench

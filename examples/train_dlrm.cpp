@@ -188,10 +188,10 @@ void run(const Options& options, Ranks& ranks) {
                 '\n');
 }
 
-/// Before MPI runs: all ranks usually have the same bad options, and the launcher ends the others,
+/// Before the ranks meet: all usually have the same bad options, and the launcher ends the others,
 /// within two seconds, when the first one has said so. A rank that is alone with them speaks later.
 void let_first_rank_speak() {
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"})
     if (const char* const rank = std::getenv(variable);
         rank != nullptr && std::string_view(rank) != "0")
       return std::this_thread::sleep_for(std::chrono::seconds(3));

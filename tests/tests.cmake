@@ -61,6 +61,11 @@ tessera_test(dense/mlp DENSE)
 tessera_test(dense/optimizer DENSE)
 tessera_test(dense/rank_threads THREADS DENSE)
 
+tessera_test(gloo/gloo_communicator GLOO)
+tessera_test(gloo/gloo_faults GLOO)
+tessera_test(gloo/gloo_training GLOO)
+tessera_test(gloo/meeting GLOO BOOST)
+
 tessera_test(host/large_tables)
 tessera_test(host/lookup)
 tessera_test(host/rounding)
@@ -146,7 +151,6 @@ tessera_test(trainer/ways_out JSON)
 
 tessera_test(vocabulary/vocabulary)
 
-tessera_test(gloo/meeting GLOO BOOST)
 
 tessera_test(gpu/cache CUDA)
 tessera_test(gpu/checkpoint CUDA)

@@ -4,6 +4,7 @@
 // --communicator nccl: ranks are threads with a GPU each, whose memory NCCL moves.
 #include "backends.hpp"
 
+#include <tessera/comm/job.hpp>
 #include <tessera/comm/nccl_communicator.hpp>
 #include <tessera/comm/rank_order_sums.cuh>
 #include <tessera/core/error.hpp>
@@ -84,6 +85,11 @@ class NcclRanks final : public DeviceRanks {
 };
 
 int launch_nccl(const Options& given, const std::function<void(Ranks&)>& job) {
+  const RankOfJob place = rank_from_environment();
+  require(place.size == 1,
+          "--communicator nccl: its ranks are threads of one process, one for each GPU, but {} has "
+          "started {} processes; start one",
+          place.launcher, place.size);
   int gpus = 0;
   const cudaError_t error = cudaGetDeviceCount(&gpus);
   require<Error>(error == cudaSuccess && gpus > 0,

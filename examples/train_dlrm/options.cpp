@@ -46,7 +46,7 @@ using namespace support;
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
-constexpr std::array<std::string_view, 3> kCommunicators{"threads", "mpi", "nccl"};
+constexpr std::array<std::string_view, 4> kCommunicators{"threads", "mpi", "gloo", "nccl"};
 constexpr std::array<std::string_view, 2> kDenseSums{"nccl", "ordered"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
@@ -436,8 +436,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 
   app.option_defaults()->group("Ranks");
   choose(add("--communicator", options.communicator,
-             "What ranks are: threads of this process, processes of mpirun, or threads with a GPU "
-             "each, between which NCCL moves memory"),
+             "What ranks are: threads of this process; processes of mpirun; gloo, without MPI, "
+             "processes of torchrun, srun or mpirun; nccl, threads with a GPU each"),
          kCommunicators);
   CLI::Option* dense_sums =
       choose(add("--dense-sums", options.dense_sums,
@@ -445,7 +445,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
                  "NCCL's, or that of the ranks, whose model is that of threads to the bit"),
              kDenseSums);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
-        "threads 4, mpi as many as mpirun starts, nccl the GPUs");
+        "threads 4, processes as many as are started, nccl as many as there are GPUs");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank,
                        "OpenMP threads of each rank; with --backend cuda they make or read its "
                        "batches"),
@@ -710,7 +710,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;
-  if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
+  if (timeout->count() == 0 && options.communicator != "threads") options.timeout = 600;
   set_synthetic_model(options, top->count() > 0, optimizer->count() > 0,
                       dense_optimizer->count() > 0);
   resolve(options, config->count() > 0 ? config->results().back() : "", dense_rate->count() > 0);

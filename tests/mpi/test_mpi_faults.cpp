@@ -2,201 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is left of an MPI job when one of its processes fails. Each case starts this program again
-// under mpirun, with three ranks that run one of the skipped cases below, and reads what they
-// print.
-#include <tessera/comm/mpi_communicator.hpp>
+// under mpirun.
+#include "engine.hpp"
 
-#include <support/small_model.hpp>
-
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
-namespace ts = tessera;
-using namespace std::chrono_literals;
-
-namespace {
-
-/// mpirun ends all ranks once one has exited with an error: all get the time to say what they know.
-template <class Run>
-int run_rank(Run run, ts::MpiOptions options) {
-  const int code = ts::run_mpi_rank(run, options);
-  if (code != 0) std::this_thread::sleep_for(500ms);
-  return code;
-}
-
-/// A training loop of all-reduces and all-to-alls in which `fault(communicator, step)` may do harm.
-template <class Fault>
-void train(Fault fault, ts::MpiOptions options) {
-  const int code = run_rank(
-      [&](ts::MpiCommunicator& c) {
-        const auto ranks = static_cast<std::size_t>(c.size());
-        std::vector<float> gradients(10'000, 1.0f), send(ranks * 500), receive(ranks * 500);
-        const std::vector<std::size_t> counts(ranks, 500);
-        for (int step = 0; step < 20; ++step) {
-          fault(c, step);
-          c.all_reduce(std::span(gradients));
-          c.all_to_all(send, counts, std::span(receive), counts);
-        }
-        std::printf("rank %d is done\n", c.rank());
-      },
-      options);
-  CHECK(code == 0);
-}
-
-struct Outcome {
-  std::string output;
-  int status = 0;
-  double seconds = 0;
-  bool has(const std::string& part) const { return output.find(part) != std::string::npos; }
-};
-
-Outcome run_job(const std::string& test_case, const std::string& options = "") {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "timeout 60 mpirun -np 3 --oversubscribe --allow-run-as-root " +
-                              options + " '" + self + "' --no-skip -nc -tc='" + test_case +
-                              "' 2>&1";
-  const auto begin = std::chrono::steady_clock::now();
-  Outcome outcome;
-  std::FILE* const pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  char line[4096];
-  while (std::fgets(line, sizeof(line), pipe) != nullptr) outcome.output += line;
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  INFO(outcome.output);
-  CHECK(outcome.status != 124);  // a hang
-  return outcome;
-}
-
-}  // namespace
-
-TEST_CASE("job: healthy" * doctest::skip()) {
-  train([](auto&, int) {}, {.timeout = 30s});
-}
-TEST_CASE("job: throws" * doctest::skip()) {
-  const auto fault = [](ts::MpiCommunicator& c, int step) {
-    if (c.rank() == 1 && step == 7) throw std::runtime_error("the disk is full");
-  };
-  train(fault, {.timeout = 30s});
-}
-TEST_CASE("job: killed" * doctest::skip()) {
-  const auto fault = [](ts::MpiCommunicator& c, int step) {
-    if (c.rank() == 1 && step == 7) std::raise(SIGKILL);
-  };
-  train(fault, {.timeout = 1s});
-}
-/// Ranks wait for each other in a part, while one throws outside of it or is killed.
-template <class Fault>
-void train_in_part(Fault fault, ts::MpiOptions options) {
-  const auto run = [&](ts::MpiCommunicator& all) {
-    ts::MpiCommunicator last_two = all.split(all.rank() == 0 ? 0 : 1);
-    ts::MpiCommunicator same = last_two.split(0);  // a part of a part
-    if (all.rank() == 1) fault();
-    std::vector<float> values(100, 1.0f);
-    if (all.rank() == 2) same.all_reduce(std::span(values));
-    all.barrier();
-  };
-  CHECK(run_rank(run, options) == 0);
-}
-TEST_CASE("job: throws beside a part" * doctest::skip()) {
-  train_in_part([] { throw std::runtime_error("the disk is full"); }, {.timeout = 30s});
-}
-TEST_CASE("job: killed beside a part" * doctest::skip()) {
-  train_in_part([] { std::raise(SIGKILL); }, {.timeout = 1s});
-}
-TEST_CASE("job: throws while batches are routed ahead" * doctest::skip()) {
-  using E = small_model::Embeddings<ts::MpiCommunicator>;
-  const auto run = [](ts::MpiCommunicator& c) {
-    ts::MpiCommunicator second = c.split(0);
-    E e(c, ts::Host{}, small_model::layout(c.size(), true), {});
-    const small_model::Batch batch(c.rank(), 0, 9, e.columns());
-    ts::RouteAhead<E, std::int64_t, ts::MpiCommunicator, ts::Host> ahead(e, second, ts::Host{});
-    if (c.rank() == 1) throw std::runtime_error("the reader is gone");
-    ahead.start(batch.keyed());
-    ahead.take();
-  };
-  CHECK(run_rank(run, {.timeout = 30s}) == 0);
-}
-TEST_CASE("job: stops early" * doctest::skip()) {
-  const auto fault = [](ts::MpiCommunicator& c, int step) {
-    if (c.rank() == 1 && step == 7) c.finish();
-  };
-  train(fault, {.timeout = 30s});
-}
-TEST_CASE("job: hangs" * doctest::skip()) {
-  const auto fault = [](ts::MpiCommunicator& c, int step) {
-    if (c.rank() == 2 && step == 7) std::this_thread::sleep_for(3s);
-  };
-  train(fault, {.timeout = 500ms});
-}
-TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
-  const auto run = [](ts::MpiCommunicator& c) {
-    small_model::Embeddings<ts::MpiCommunicator> e(
-        c, ts::Host{}, small_model::layout(c.size(), true), {.learning_rate = 0.5f});
-    std::vector<float> before;
-    try {
-      for (int step = 0; step < 4; ++step) {
-        before = small_model::shards_of(e);
-        const small_model::Batch batch(c.rank(), step, 9, e.columns());
-        const auto pooled = e.forward(batch.keyed());
-        if (c.rank() == 1 && step == 2) throw std::runtime_error("the loss is not a number");
-        e.backward(pooled, {batch.gradient.data(), 9, e.columns()});
-      }
-    } catch (const std::exception&) {
-      if (small_model::same_bits(small_model::shards_of(e), before))
-        std::printf("rank %d has the tables of the step before\n", c.rank());
-      std::fflush(stdout);
-      throw;
-    }
-  };
-  CHECK(run_rank(run, {.timeout = 30s}) == 0);
-}
-
-TEST_CASE("a healthy job ends with success") {
-  const Outcome job = run_job("job: healthy");
-  CHECK(job.status == 0);
-  for (const char* line : {"rank 0 is done", "rank 1 is done", "rank 2 is done"})
-    CHECK(job.has(line));
-}
-
-TEST_CASE("a rank that throws: every rank says so and the job fails") {
-  const Outcome job = run_job("job: throws");
-  CHECK(job.status != 0);
-  CHECK(job.has("rank 1: the disk is full"));
-  for (const int rank : {0, 2})
-    CHECK(job.has(fmt::format(
-        "rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: the disk is full",
-        rank, rank)));
-}
-
-TEST_CASE("a rank that throws within a step of the collection: no rank's tables have changed") {
-  const Outcome job = run_job("job: throws within a step of the collection");
-  CHECK(job.status != 0);
-  CHECK(job.has("rank 1: the loss is not a number"));
-  for (const int rank : {0, 1, 2})
-    CHECK(job.has(fmt::format("rank {} has the tables of the step before", rank)));
-  for (const int rank : {0, 2})
-    CHECK(job.has(
-        fmt::format("on rank {} cannot finish: rank 1 failed: the loss is not a number", rank)));
-}
+#include <processes/faults.hpp>
 
 TEST_CASE(
     "a killed process: mpirun ends the job, or, told to keep the others, these end by the "
     "timeout") {
-  const Outcome ended = run_job("job: killed");
+  const processes::Outcome ended = engine::run_job("job: killed");
   CHECK(ended.status != 0);
   CHECK(ended.has("exited on signal 9"));
   // mpirun then reports success whatever the survivors return: they speak for themselves.
-  const Outcome kept = run_job("job: killed", "--enable-recovery");
+  const processes::Outcome kept = engine::run_job("job: killed", "--enable-recovery");
   for (const int rank : {0, 2}) {
     CHECK(kept.has(fmt::format(
         "rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: late: rank", rank,
@@ -206,38 +24,11 @@ TEST_CASE(
   CHECK(kept.has("waited 1000 ms in all_reduce (call 15) for rank(s) 1; it may be dead"));
 }
 
-TEST_CASE("waits in parts of a communicator end, too") {
-  // In the parts the one that failed is rank 0 of two.
-  const Outcome thrown = run_job("job: throws beside a part");
-  CHECK(thrown.has("rank 1: the disk is full"));
-  CHECK(thrown.has(
-      "rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: the disk is full"));
-  CHECK(thrown.has(
-      "rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full"));
-  CHECK(thrown.seconds < 20);
-  const Outcome ahead = run_job("job: throws while batches are routed ahead");
-  for (const int rank : {0, 2})
-    CHECK(ahead.has(
-        fmt::format("on rank {} cannot finish: rank 1 failed: the reader is gone", rank)));
-  CHECK(ahead.seconds < 20);
-  const Outcome killed = run_job("job: killed beside a part", "--enable-recovery");
+TEST_CASE("a process that is killed ends waits in parts, too") {
+  const processes::Outcome killed =
+      engine::run_job("job: killed beside a part", "--enable-recovery");
   CHECK(
       killed.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: late: rank 1 "
                  "waited 1000 ms"));
   CHECK(killed.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank"));
-}
-
-TEST_CASE("a rank that stops early, and one that hangs") {
-  const Outcome early = run_job("job: stops early");
-  CHECK(early.status != 0);
-  for (const int rank : {0, 1})  // rank 2 would repeat rank 0
-    CHECK(early.has(
-        fmt::format("rank {}: {} (call 15): rank 0 calls all_reduce, but rank 1 calls nothing more",
-                    rank, rank == 1 ? "nothing more" : "all_reduce")));
-  const Outcome late = run_job("job: hangs");
-  CHECK(late.status != 0);
-  for (const int rank : {0, 1})
-    CHECK(late.has(
-        fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 2 failed: late",
-                    rank, rank)));
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/call_record.hpp>
 #include <tessera/comm/mpi_environment.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
@@ -9,7 +10,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,19 +41,7 @@ namespace detail {
 /// wait in theirs. Any thread may call it.
 class MpiFailureChannel {
  public:
-  struct Message {
-    int rank = -1;
-    bool ended = false;  // the sender makes no further call
-    char text[1000] = {};
-
-    Message() = default;
-    Message(int rank_at_fault, bool ends, const std::string& why)
-        : rank(rank_at_fault), ended(ends) {
-      const std::string_view shown =
-          why.empty() ? std::string_view("no reason given") : std::string_view(why);
-      text[shown.copy(text, sizeof(text) - 1)] = 0;
-    }
-  };
+  using Message = FailureMessage;
 
   /// Duplicates `user`: a collective call of its ranks.
   explicit MpiFailureChannel(MPI_Comm user) {
@@ -120,16 +107,16 @@ class MpiFailureChannel {
 /// Messages between the ranks of an MPI communicator, with waits that end: when all is there, when
 /// a peer says that it has failed, or when nothing comes for too long. A failure ends it for good:
 /// all peers are told, and later calls throw the same.
-class MpiMessenger {
+class MpiMessenger : public CallRecord {
  public:
   /// Duplicates `user`: a collective call of its ranks.
   MpiMessenger(MPI_Comm user, MpiOptions options)
       : options_(options), faults_(std::make_shared<MpiFailureChannel>(user)) {
     require(options.max_message_bytes >= 1 && options.max_message_bytes <= std::size_t{1} << 30,
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
+    reserve_ends(size());
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
-    ended_peers_.reserve(static_cast<std::size_t>(size()));
   }
   MpiMessenger(const MpiMessenger&) = delete;
   MpiMessenger& operator=(const MpiMessenger&) = delete;
@@ -144,17 +131,13 @@ class MpiMessenger {
   /// Adds a messenger of some of these ranks, which hears of it when a rank of this one fails.
   void add_part(const MpiMessenger& part) { faults_->add_part(part.faults_); }
   const MpiOptions& options() const { return options_; }
-  bool failed() const { return failure_.text[0] != 0; }
 
   /// Starts the next call of a collective and returns its number. Throws CommunicatorError if a
   /// rank has failed.
   std::uint64_t begin_call(Collective collective) {
-    collective_ = collective;
-    ++calls_;
     // Twice: a probe may say no and only then fetch what has come meanwhile.
     static_cast<void>(receive_failure() || receive_failure());
-    if (failed()) throw failure_error();
-    return calls_;
+    return count_call(collective, rank());
   }
 
   /// Forgets the messages of the last wait.
@@ -166,10 +149,12 @@ class MpiMessenger {
   /// Posts a message, to be waited for; `bytes` stay in use until then. Tags keep kinds of messages
   /// apart.
   void send(int peer, std::span<const std::byte> bytes, int tag) {
-    for_each_piece(bytes, [&](std::span<const std::byte> piece) { send_piece(peer, piece, tag); });
+    for_each_piece(bytes, options_.max_message_bytes,
+                   [&](std::span<const std::byte> piece) { send_piece(peer, piece, tag); });
   }
   void receive(int peer, std::span<std::byte> bytes, int tag) {
-    for_each_piece(bytes, [&](std::span<std::byte> piece) { receive_piece(peer, piece, tag); });
+    for_each_piece(bytes, options_.max_message_bytes,
+                   [&](std::span<std::byte> piece) { receive_piece(peer, piece, tag); });
   }
 
   /// Waits for all posted messages; ends early when a peer announces a failure or nothing comes for
@@ -203,39 +188,26 @@ class MpiMessenger {
   /// Ends all ranks' calls because of `rank_at_fault`. This rank is to throw next.
   void announce(int rank_at_fault, const std::string& text) noexcept {
     announcement_ = Message(rank_at_fault, false, text);
-    if (!failed()) failure_ = announcement_;
+    record(announcement_);
     faults_->tell(announcement_);
   }
 
   /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that
   /// carries `text`.
   void fail(const std::string& text) noexcept {
-    if (!failed()) failure_ = Message(rank(), true, text);
+    record(Message(rank(), true, text));
     faults_->end(text);
-  }
-
-  /// Makes the thread that waits, or will, give up and say why; any thread may call it.
-  void interrupt(const std::string& text) {
-    const std::lock_guard lock(interrupting_);
-    if (interrupted_.load()) return;
-    interruption_ = text;
-    interrupted_.store(true);
   }
 
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     const auto deadline = Clock::now() + time;
-    while (std::ssize(ended_peers_) + 1 < size() && Clock::now() < deadline)
+    while (std::ssize(ended_peers()) + 1 < size() && Clock::now() < deadline)
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   /// Returns whether a peer before this rank is known to have called `fail` with the same text.
-  bool told_by_lower_rank(const std::string& text) const {
-    const Message own(rank(), true, text);
-    return std::any_of(ended_peers_.begin(), ended_peers_.end(), [&](const Message& other) {
-      return other.rank < rank() && std::string_view(other.text) == std::string_view(own.text);
-    });
-  }
+  bool told_by_lower_rank(const std::string& text) const { return told_below(rank(), text); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -246,11 +218,6 @@ class MpiMessenger {
     bool receive = false;
   };
 
-  template <class Bytes, class Post>
-  void for_each_piece(Bytes bytes, Post post) const {
-    for (std::size_t at = 0; at < bytes.size(); at += options_.max_message_bytes)
-      post(bytes.subspan(at, std::min(options_.max_message_bytes, bytes.size() - at)));
-  }
   void send_piece(int peer, std::span<const std::byte> bytes, int tag) {
     MPI_Request& request = begin_transfer({.peer = peer, .receive = false});
     check_transfer(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
@@ -286,8 +253,8 @@ class MpiMessenger {
     if ((receive_failure() || failed()) && failed_since == Clock::time_point()) failed_since = now;
     if (failed_since != Clock::time_point() && now - failed_since > std::chrono::milliseconds(100))
       give_up();
-    if (interrupted_.load()) {
-      announce(rank(), "it was interrupted: " + interruption_);
+    if (interrupted()) {
+      announce(rank(), interruption_text());
       give_up();
     }
     if (options_.timeout.count() != 0 && waited > options_.timeout) {
@@ -305,23 +272,8 @@ class MpiMessenger {
     std::vector<int> late;
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (requests_[i] != MPI_REQUEST_NULL) late.push_back(transfers_[i].peer);
-    std::sort(late.begin(), late.end());
-    late.erase(std::unique(late.begin(), late.end()), late.end());
-    std::string names;
-    for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
-    announce(
-        late.front(),
-        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or "
-                    "raise MpiOptions::timeout",
-                    rank(),
-                    std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
-                    name_of(collective_), calls_, names));
-  }
-
-  CommunicatorError failure_error() const {
-    return {failure_.rank, name_of(collective_),
-            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
-                        name_of(collective_), calls_, rank(), failure_.rank, failure_.text)};
+    const int first = sort_ranks(late);
+    announce(first, late_text(rank(), options_.timeout, late, "MpiOptions::timeout"));
   }
 
   /// Takes back the receives that no message has reached yet, so that none is written into memory
@@ -332,33 +284,26 @@ class MpiMessenger {
     const auto deadline = Clock::now() + std::chrono::milliseconds(100);
     for (int done = 0; done == 0 && Clock::now() < deadline;)
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
-    throw failure_error();
+    throw failure_error(rank());
   }
 
   /// Returns whether a peer's failure has arrived. The first one is what ends this communicator.
   bool receive_failure() noexcept {
     Message message;
     if (!faults_->receive(message)) return false;
-    if (message.ended) ended_peers_.push_back(message);  // it has room for all
-    if (!failed()) failure_ = message;
+    record(message);
+    if (message.ended) record_end(message);
     return true;
   }
 
   MpiOptions options_;
   MPI_Comm data_ = MPI_COMM_NULL;
   std::shared_ptr<MpiFailureChannel> faults_;
-  std::uint64_t calls_ = 0;
-  Collective collective_ = Collective::none;  // of the current call
   std::vector<MPI_Request> requests_;
   std::vector<Transfer> transfers_;  // what each request is
   std::vector<int> finished_;        // what MPI reports of them
   std::vector<MPI_Status> statuses_;
-  Message failure_;       // what ended this
   Message announcement_;  // to the peers
-  std::vector<Message> ended_peers_;
-  std::mutex interrupting_;
-  std::string interruption_;  // complete once this is true:
-  std::atomic<bool> interrupted_{false};
 };
 
 }  // namespace detail

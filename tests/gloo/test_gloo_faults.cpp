@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is left of a job over Gloo when one of its processes fails, is killed or is stopped at a
+// random moment. TESSERA_GLOO_ROUNDS: how many of these.
+#include "engine.hpp"
+
+#include <processes/faults.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+TEST_CASE("a killed process is named by all others at once") {
+  for (const char* name : {"job: killed", "job: killed beside a part"}) {
+    const processes::Outcome job = engine::run_job(name);
+    INFO(name << job.output);
+    for (const int rank : {0, 2}) CHECK(job.has(fmt::format("rank {}: ", rank)));
+    CHECK(job.has("failed: it closed its connections and does not say why: its process has ended"));
+    CHECK_FALSE(job.has("late"));
+    CHECK(job.seconds < 10);
+  }
+}
+
+TEST_CASE("job: trains until it fails" * doctest::skip()) {
+  ts::GlooCommunicator c =
+      engine::world({.timeout = engine::place().folder.empty() ? 60s : 700ms, .grace = 300ms});
+  const auto ranks = static_cast<std::size_t>(c.size());
+  c.barrier();
+  std::ofstream(engine::place().folder + "/started_" + std::to_string(c.rank()));
+  std::string text;
+  try {
+    ts::GlooCommunicator part = c.split(c.rank() % 2);
+    for (std::uint32_t step = 1;; ++step) {
+      std::minstd_rand random(step);
+      const std::size_t count = random() % 50'000;
+      std::vector<float> sums(count, static_cast<float>(c.rank())), send(ranks * count),
+          receive(ranks * count);
+      c.all_reduce(std::span(sums));
+      c.all_to_all(send, std::vector<std::size_t>(ranks, count), std::span(receive),
+                   std::vector<std::size_t>(ranks, count));
+      float one = 1;
+      part.all_reduce(std::span(&one, 1));
+      const float first = static_cast<float>(ranks * (ranks - 1) / 2);
+      if (count > 0 && sums.back() != first) std::printf("a wrong sum\n");
+    }
+  } catch (const ts::CommunicatorError& error) {
+    text = error.what();
+    c.fail(text);
+  }
+  std::printf("heard: %s\n", text.c_str());
+}
+
+TEST_CASE("processes that are killed or stopped at random moments are named by all others") {
+  const char* const said = std::getenv("TESSERA_GLOO_ROUNDS");
+  const int rounds = said == nullptr ? 4 : std::atoi(said);
+  std::minstd_rand random(said == nullptr ? 1u : std::random_device()());
+  double slowest = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const int ranks = 2 + static_cast<int>(random() % 4);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(ranks));
+    const bool stopped = round % 2 == 1;
+    engine::Job job("job: trains until it fails", ranks);
+    for (int rank = 0; rank < ranks; ++rank)
+      while (!std::filesystem::exists(job.folder() / ("started_" + std::to_string(rank))))
+        std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 150'000));
+    job.signal(victim, stopped ? SIGSTOP : SIGKILL);
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(job.ends(15s, victim));
+    const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
+    if (!stopped) slowest = std::max(slowest, lasted.count());
+    job.signal(victim, SIGCONT);
+    CHECK(job.ends(15s));
+    int named_by = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const processes::Outcome one = job.outcome(rank);
+      INFO("round " << round << ": rank " << victim << " of " << ranks
+                    << std::string(stopped ? " stopped; " : " killed; ") << rank << ": "
+                    << one.output);
+      CHECK_FALSE(one.has("a wrong sum"));
+      if (rank == victim) {
+        CHECK(one.status == (stopped ? 0 : 128 + SIGKILL));
+        CHECK(one.has("heard: ") == stopped);
+        continue;
+      }
+      CHECK(one.status == 0);
+      // In the part of the ranks of one parity it has another number.
+      const int in_part = victim / 2;
+      const auto names = [&](int number) {
+        for (const char* form : {"rank {} failed: ", "(s) {};", "(s) {},", ", {};", ", {},"})
+          if (one.has(fmt::format(fmt::runtime(form), number))) return true;
+        return false;
+      };
+      const bool named = names(victim) || names(in_part);
+      named_by += named;
+      // A rank may wait, in a part, for one that waits for the stopped one.
+      CHECK((named || (stopped && one.has(" failed: late: rank "))));
+    }
+    CHECK(named_by > 0);
+  }
+  MESSAGE("of " << rounds << " rounds the slowest after SIGKILL: " << slowest << " s");
+  CHECK(slowest < 5);
+}
