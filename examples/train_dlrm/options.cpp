@@ -465,8 +465,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
          kLoaders);
   flag("--overlap", options.overlap,
        "Send the next batch's ids to their owners, on a thread of each rank, during the linear "
-       "layers of this one")
-      ->excludes(vocabulary);
+       "layers of this one");
   choose(add("--backend", options.backend,
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);

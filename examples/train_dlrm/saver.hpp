@@ -162,6 +162,12 @@ class Saver {
     if (communicator_.rank() == 0) tessera::detail::remove_old_checkpoints(folder, 1, step);
   }
 
+  /// Whether the model is saved after this step.
+  bool due(std::int64_t step, bool last) const {
+    return !options_.save.empty() &&
+           (last || (options_.save_every > 0 && step % options_.save_every == 0));
+  }
+
   /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a
   /// saved one has been used.
   bool wants_look(std::int64_t step, bool last) const { return unproven_ || due(step, last); }
@@ -264,11 +270,6 @@ class Saver {
           options_.mode, checkpoint.string(), fmt::join(names, ", "),
           more == 0 ? "" : fmt::format(" and {} more", more));
     });
-  }
-
-  bool due(std::int64_t step, bool last) const {
-    return !options_.save.empty() &&
-           (last || (options_.save_every > 0 && step % options_.save_every == 0));
   }
 
   void save(std::int64_t step, bool last) {

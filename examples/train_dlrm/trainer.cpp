@@ -32,6 +32,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace dlrm {
 namespace {
@@ -128,22 +129,31 @@ class Rank {
     return made;
   }
 
-  /// Raw keys become rows; in training the vocabulary learns them, and rows that changed hands
-  /// start anew.
-  void to_rows(bool training) {
+  /// Raw keys become rows that the vocabulary knows.
+  void find_rows(Batch& batch) {
+    if (vocabulary_) vocabulary_->find(batch.keyed_keys(), std::span(batch.ids));
+  }
+
+  /// The vocabulary learns keys before they become rows. Rows that change hands start anew by
+  /// `reset_rows`, which follows the step of the batch before.
+  void learn_rows(Batch& batch) {
     if (!vocabulary_) return;
-    if (!training) return vocabulary_->find(batch_.keyed_keys(), std::span(batch_.ids));
-    std::vector<std::int64_t> rows;
     const std::span<const detail::ReusedRow> reused =
-        vocabulary_->learn(batch_.keyed_keys(), std::span(batch_.ids));
-    for (std::size_t i = 0; i < reused.size(); ++i) {
-      rows.push_back(reused[i].row);
-      if (i + 1 < reused.size() && reused[i + 1].table == reused[i].table) continue;
-      const int table = static_cast<int>(reused[i].table);
+        vocabulary_->learn(batch.keyed_keys(), std::span(batch.ids));
+    reused_.assign(reused.begin(), reused.end());
+  }
+
+  void reset_rows() {
+    std::vector<std::int64_t> rows;
+    for (std::size_t i = 0; i < reused_.size(); ++i) {
+      rows.push_back(reused_[i].row);
+      if (i + 1 < reused_.size() && reused_[i + 1].table == reused_[i].table) continue;
+      const int table = static_cast<int>(reused_[i].table);
       model_->embeddings().reset_rows(table, rows);
       if (wide_table_ > 0) model_->embeddings().reset_rows(wide_table_ + table, rows);
       rows.clear();
     }
+    reused_.clear();
   }
 
   bool first() const { return communicator_.rank() == 0; }
@@ -201,6 +211,8 @@ class Rank {
     const auto start = [&] {
       if (!options_.overlap || step >= steps) return;
       fetch(at, batch_);
+      learn_rows(batch_);
+      reset_rows();
       model_->start(batch_);
     };
     std::optional<Trace> trace;
@@ -208,7 +220,9 @@ class Rank {
     if (!options_.trace.empty()) trace.emplace(communicator_, options_.trace);
     start();
     while (step < steps) {
-      const bool tests = test_due(step + 1);
+      const bool tests = test_due(step + 1),
+                 // what is saved knows no keys of a later batch
+          pauses = tests || (vocabulary_ && saver_.due(step + 1, step + 1 == steps));
       const double step_began = Spans::now();
       const std::int64_t end = batches_before(step + 1);
       OptimizerStep now{.samples = begin_of(end - 1) + size_of(end - 1) - begin_of(at),
@@ -218,14 +232,18 @@ class Rank {
         now.batch = size_of(at);
         now.ends = at + 1 == end;
         // a test in between would take the place of a batch that was routed ahead
-        const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
+        const bool ahead = options_.overlap && at + 1 < whole_batches && !(pauses && now.ends);
         {
           const auto timing = model_->spans().time_host("read batch");
-          if (ahead) fetch(at + 1, next_batch_);
-          if (!options_.overlap) fetch(at, batch_);
-          to_rows(true);
+          Batch& read = options_.overlap ? next_batch_ : batch_;
+          if (ahead || !options_.overlap) {
+            fetch(ahead ? at + 1 : at, read);
+            learn_rows(read);
+          }
+          if (!ahead) reset_rows();
         }
         model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
+        reset_rows();
         // ids keep their addresses, as the routed step needs
         if (ahead) std::swap(batch_, next_batch_);
         ++at;
@@ -285,7 +303,7 @@ class Rank {
         const StageTimes::Timed timed(times_, StageTimes::save);
         saver_.after_step(step, last);
       }
-      if (tests) start();
+      if (pauses) start();
     }
     if (trace) trace->write();  // ended early
     if (!tested_ && options_.evals_per_epoch > 0) {
@@ -432,7 +450,7 @@ class Rank {
   void read_test_batch(std::int64_t begin) {
     const Part part(begin, test_batch_size(begin), communicator_, parts_);
     clicks_.test_batch(part.first, part.count, batch_);
-    to_rows(false);
+    find_rows(batch_);
   }
 
   /// Speed of forward passes on the test samples, from before the look-up until all ranks have
@@ -484,6 +502,7 @@ class Rank {
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
+  std::vector<detail::ReusedRow> reused_;  ///< by table; since the last reset_rows
   int features_;
   int wide_table_;  ///< the first of the wide part's tables; 0: there is none
   Saver saver_;

@@ -385,7 +385,6 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--auc rough", "--auc");
   check_fails("--predictions x --json x", "--json: 'x' is the file of --predictions");
   check_fails("--predictions /no/such/folder/file", "--predictions: cannot write", 1);
-  check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");
   check_fails("--eviction oldest", "--eviction requires --vocabulary");
   check_fails("--json /no/such/folder/file", "/no/such/folder/file", 1);

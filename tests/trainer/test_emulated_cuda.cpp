@@ -71,7 +71,8 @@ TEST_CASE(
         "--dense-optimizer adagrad",
         "--ranks 4 --plan grid --loader first-rank",
         "--ranks 2 --plan table-wise --weight-decay 0.001 --clip-norm 0.5", "--ranks 2 --plan auto",
-        "--ranks 3 --accumulate 3 --epochs 3 --overlap", "--ranks 2 --vocabulary --min-count 2"}) {
+        "--ranks 3 --accumulate 3 --epochs 3 --overlap",
+        "--ranks 2 --vocabulary --min-count 2 --overlap"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);
@@ -326,7 +327,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
              "--gradient-codec bf16 --plan grid",
        1e-5},
       {own + "--bottom-mlp 8 --interaction concat --deduplicate --plan-file " + path("plan.json")},
-      {own + "--vocabulary --eviction oldest --max-rows 9 --model wide-deep"},
+      {own + "--vocabulary --eviction oldest --max-rows 9 --overlap --model wide-deep"},
       {" --config " + path("shared.ini") +
        " --batch-size 100 --top-mlp 16 --embedding-width 20 --optimizer sgd --learning-rate 1 "
        "--schedule warmup:3,hold:9 --dense-schedule hold:9 --ranks 1 " +
