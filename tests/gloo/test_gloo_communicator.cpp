@@ -147,9 +147,11 @@ TEST_CASE("job: one dies before it connects" * doctest::skip()) {
   const std::string text = text_of(
       [&] { ts::GlooCommunicator({.connect_timeout = 1500ms}, engine::place().rank, 3, meeting); });
   INFO(text);
-  CHECK(has(text, fmt::format("connecting on rank {} cannot finish: rank 1 failed: rank ",
+  CHECK(has(text, fmt::format("connecting on rank {} cannot finish: rank 1 failed: ",
                               engine::place().rank)));
-  CHECK(has(text, "has met it but cannot connect to it: "));
+  // The system may have connected them before rank 1 went.
+  CHECK((has(text, "has met it but cannot connect to it: ") ||
+         has(text, "it closed its connections and does not say why")));
 }
 TEST_CASE("job: one has another size" * doctest::skip()) {
   const int rank = engine::place().rank;

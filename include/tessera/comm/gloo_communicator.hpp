@@ -64,7 +64,7 @@ class GlooCommunicator : public detail::MessageCommunicator<detail::GlooMessenge
       made = make(messenger().device(), messenger().options(), static_cast<int>(place),
                   static_cast<int>(members.size()), meet, [&] { return messenger().any_closed(); });
     } catch (const CommunicatorError&) {
-      messenger().check_peers();  // the whole numbers ranks as the caller does
+      messenger().check_peers();
       throw;
     }
     GlooCommunicator part(std::move(made));

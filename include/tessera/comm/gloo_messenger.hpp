@@ -165,11 +165,14 @@ class GlooMessenger : public CallRecord {
     data_->for_each_peer([&](int peer) { any = any || closed(peer); });
     return any;
   }
-  /// Throws what any peer that has closed its connection says of it.
+  /// Throws what any peer says that closes its connection soon, as one does that could not make a
+  /// part: the whole numbers ranks as the caller does.
   void check_peers() {
-    data_->for_each_peer([&](int peer) {
-      if (closed(peer)) lose(peer);
-    });
+    for (const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+         Clock::now() < deadline; std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      data_->for_each_peer([&](int peer) {
+        if (closed(peer)) lose(peer);
+      });
   }
 
   /// Ends all connections. A peer that still waits for this rank then names it.
