@@ -16,8 +16,7 @@ namespace dlrm {
 template <class C>
 class ProcessRank final : public Ranks {
  public:
-  ProcessRank(C& all, RankBackendFactory& make_backend)
-      : all_(all), backend_(make_backend({})) {}
+  ProcessRank(C& all, RankBackendFactory& make_backend) : all_(all), backend_(make_backend({})) {}
   int size() const override { return all_.size(); }
   bool first_is_here() const override { return all_.rank() == 0; }
   void run(const std::function<void(Communicators&)>& rank) override {

@@ -47,7 +47,7 @@ class CallRecord {
     interrupted_.store(true);
   }
 
-  /// The number of the last call; to be set back after calls that are not the user's.
+  /// Returns the number of the last call; to be set back after calls that are not the user's.
   std::uint64_t calls() const { return calls_; }
   void recount(std::uint64_t calls) { calls_ = calls; }
 

@@ -27,7 +27,7 @@ namespace detail {
 
 /// How one rank meets the others by files in a folder that all see. Each rank's file has a random
 /// word of its own and repeats rank 0's; rank 0 then writes what all have brought, with the words of
-/// all. So nobody takes a file of another job for one of this: who finds its own word there was
+/// all. So no rank takes a file of another job for one of this: who finds its own word there was
 /// meant. Rank 0 removes the files when all have read.
 class FolderMeeting {
  public:

@@ -68,7 +68,7 @@ class GlooCommunicator : public detail::MessageCommunicator<detail::GlooMessenge
       throw;
     }
     GlooCommunicator part(std::move(made));
-    if (!met) exchange("");  // a part of one rank meets nobody, but others do
+    if (!met) exchange("");  // a part of one rank meets no other, but others do
     messenger().recount(calls);
     messenger().add_part(part.shared_messenger());
     return part;
