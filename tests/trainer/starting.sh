@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# examples/restart.sh and examples/hosts.sh, the latter with a shell in place of ssh.
+# examples/restart.sh and examples/hosts.sh, the latter with a shell in place of ssh; with a trainer that has Gloo, a job of it, too.
+#   starting.sh [TRAIN_DLRM]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -112,4 +113,31 @@ for text in "restart.sh: exit code 1 after" "rank 1, token 32: --communicator gl
   expect 0 "$text" "${batch[@]}" --save "a b"
 done
 expect 2 "there is no program 'none'" env TRAINER=none "${batch[@]}"
+
+# A trainer of two machines loses one, goes on with the other, and ends with the model of a run that lost nothing.
+if [ $# -gt 0 ]; then
+  cat >ssh.sh <<'END'
+[ "$1" != two ] || [ ! -e lost ] || exit 255
+exec bash -c "$2"
+END
+  cat >trainer.sh <<'END'
+# the machines are one
+export MASTER_ADDR=127.0.0.1 LOCAL_RANK=$RANK LOCAL_WORLD_SIZE=$WORLD_SIZE
+echo $$ >"pid.$RANK"
+exec "$@"
+END
+  printf 'one\ntwo\n' >list
+  MASTER_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  export MASTER_PORT
+  job=("${hosts[@]}" list 1 bash trainer.sh "$1" --communicator gloo --samples 120000 --test-fraction 0.05
+    --batch-size 1000 --save-every 2 --virtual-ranks 2 --threads-per-rank 1)
+  timeout 120 "${job[@]}" --save a --predictions a.npy >out 2>&1 || fail "a job of two machines"
+  timeout 120 "${restart[@]}" "${job[@]}" --save b --resume --predictions b.npy >out 2>&1 & pid=$!
+  until ls b/*/manifest* >/dev/null 2>&1; do kill -0 $pid || fail "it ended before a rank was killed"; sleep 0.02; done
+  touch lost
+  kill -KILL "$(cat pid.1)"
+  wait $pid || fail "the job did not go on"
+  for text in "rank 1 failed" "start 2" "two does not answer"; do grep -qF "$text" out || fail "not said: '$text'"; done
+  cmp a.npy b.npy || fail "another model than without the loss"
+fi
 echo "restarts and machines: all as said"
