@@ -644,14 +644,12 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   limit(add("--keep", options.keep, "Remove all but the last so many checkpoints"), 1, 1'000'000,
         "N", "all")
       ->needs(save);
-  CLI::Option* background =
-      flag("--save-async", options.save_async, "Train on while checkpoints are written");
-  background->needs(save);
+  flag("--save-async", options.save_async, "Train on while whole checkpoints are written")
+      ->needs(save);
   limit(add("--save-increments", options.save_increments,
             "After a whole checkpoint save so many times only the rows that changed"),
         0, 1'000'000, "N", "0")
-      ->needs(save)
-      ->excludes(background);
+      ->needs(save);
   flag("--resume", options.resume,
        "Go on from the last checkpoint in --save, under any plan and number of ranks; without one "
        "begin")

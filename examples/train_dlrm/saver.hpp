@@ -147,11 +147,7 @@ class Saver {
     communicator_.barrier();
     if (!(auc > *best_)) return;
     best_ = auc;
-    if (running_) {
-      running_->finish(communicator_);
-      running_.reset();
-      unproven_ = running_step_;
-    }
+    if (running_) saved(running_->finish(communicator_));
     tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) check_folder(folder);
     });
@@ -274,31 +270,37 @@ class Saver {
 
   void save(std::int64_t step, bool last) {
     const bool now = due(step, last);
-    if (running_ &&
-        (now ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) {
-      running_.reset();
-      unproven_ = running_step_;
-    }
+    if (running_ && now) saved(running_->finish(communicator_));
+    if (running_)
+      if (auto base = running_->poll(communicator_)) saved(std::move(*base));
     if (!now) return;
     const Whole whole(contents_, vocabulary_);
     // --keep waits for proven()
     const tessera::SaveOptions options{.finite = true, .locked = true};
-    if (options_.save_async && !last) {
-      running_.emplace(communicator_, options_.save, whole.contents, step,
-                       tessera::AsyncSaveOptions{.save = options});
-      running_step_ = step;
-      return;
-    }
     if (base_ && increments_ < options_.save_increments && !last) {
       tessera::save_increment(communicator_, options_.save, whole.contents, *changed_, *base_, step,
                               options);
       ++increments_;
+      unproven_ = step;
+      return;
+    }
+    increments_ = 0;
+    if (options_.save_async && !last) {
+      running_.emplace(communicator_, options_.save, whole.contents, step,
+                       tessera::AsyncSaveOptions{.save = options});
+      running_step_ = step;
     } else {
       base_ = tessera::save_checkpoint(communicator_, options_.save, whole.contents, step, options);
-      increments_ = 0;
-      if (changed_) changed_->clear();
+      unproven_ = step;
     }
-    unproven_ = step;
+    if (changed_) changed_->clear();
+  }
+
+  /// What was written in the background can be read.
+  void saved(tessera::CheckpointBase base) {
+    running_.reset();
+    base_ = std::move(base);
+    unproven_ = running_step_;
   }
 
   /// Before the training, so that a bad path costs no time.

@@ -344,7 +344,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
        1e-5},
       {clicks + layers +
        "--ranks 2 --recipe dcnv2 --cross-layers 1 --cross-rank 4 --embedding-width 8 "
-       "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save "}};
+       "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save-increments 1 --save "}};
   std::string all;
   for (const Case& one : cases) {
     CAPTURE(one.how);
@@ -374,8 +374,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   // those of the other tests of this file, and those that say something and end
   all +=
       " --backend --dense --predictions --resume --mode --json --trace --trace-steps "
-      "--save-increments --device-memory --host-memory --table-files --communicator --dense-sums "
-      "--help "
+      "--device-memory --host-memory --table-files --communicator --dense-sums --help "
       "--version --print-config ";
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");

@@ -146,7 +146,8 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
        {"--optimizer adam --plan mixed --ranks 3 --save-async",
         "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2 "
         "--overlap",
-        "--optimizer ftrl:C1*,frozen:C2,adagrad:* --plan grid --ranks 2 --save-increments 3"}) {
+        "--optimizer ftrl:C1*,frozen:C2,adagrad:* --plan grid --ranks 2 --save-increments 3 "
+        "--save-async"}) {
     CAPTURE(how);
     const TemporaryFolder folder;
     const std::string base = kModel + how + " --save-every 30 --keep 3 --save ";
@@ -313,7 +314,8 @@ TEST_CASE(
   // In the middle stands an increment, a whole checkpoint, one written while rows changed hands.
   for (const auto& [eviction, ranks, how] :
        {std::tuple("oldest", 2, " --save-increments 3"), std::tuple("least-frequent", 3, ""),
-        std::tuple("oldest", 2, " --save-async")}) {
+        std::tuple("oldest", 2, " --save-async"),
+        std::tuple("oldest", 2, " --save-async --save-increments 2")}) {
     CAPTURE(eviction);
     CAPTURE(how);
     const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
