@@ -301,7 +301,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--plan diagonal", "--plan");
   check_fails("--backend tpu", "--backend");
   check_fails("--backend cuda --communicator mpi",
-              "--backend cuda takes no --communicator but threads: its ranks are threads");
+              "--backend cuda takes no --communicator but threads and nccl: its ranks are threads");
   check_fails("--device-memory 1MiB", "--backend host takes no --device-memory");
   check_fails("--dense tf32", "--backend host takes no --dense tf32: ");
   check_fails("--host-memory 1MiB", "--host-memory needs --table-files");
