@@ -439,11 +439,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
              "What ranks are: threads of this process; processes of mpirun; gloo, without MPI, "
              "processes of torchrun, srun or mpirun; nccl, threads with a GPU each"),
          kCommunicators);
-  CLI::Option* dense_sums =
-      choose(add("--dense-sums", options.dense_sums,
-                 "In which order --communicator nccl adds up the ranks' gradients of the MLPs: "
-                 "NCCL's, or that of the ranks, whose model is that of threads to the bit"),
-             kDenseSums);
+  choose(add("--dense-sums", options.dense_sums,
+             "In which order --communicator nccl adds up the ranks' gradients of the MLPs: "
+             "NCCL's, or that of the ranks, whose model is that of threads to the bit"),
+         kDenseSums);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
         "threads 4, processes as many as are started, nccl as many as there are GPUs");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank,
@@ -724,7 +723,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   only_for(bottom, options.model != "wide-deep", "models with a bottom MLP, --model dlrm or dcnv2");
   only_for(interaction_width, options.model != "wide-deep",
            "models with a bottom MLP, --model dlrm or dcnv2");
-  only_for(dense_sums, options.communicator == "nccl", "--communicator nccl");
+  tessera::require<CLI::ValidationError>(
+      options.dense_sums == "nccl" || options.communicator == "nccl",
+      "--dense-sums {} is for --communicator nccl; add that or leave it out", options.dense_sums);
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")

@@ -274,7 +274,8 @@ TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread rank
   fails(1, "--backend cuda --communicator nccl --ranks 5",
         "with --communicator nccl each has a GPU of its own, and CUDA sees 4 here");
   fails(2, "--communicator nccl", "--backend host takes no --communicator nccl");
-  fails(2, "--backend cuda --dense-sums ordered", "--dense-sums is for --communicator nccl");
+  fails(2, "--backend cuda --dense-sums ordered",
+        "--dense-sums ordered is for --communicator nccl");
   fails(1, "--backend cuda --communicator nccl --ranks 3 --learning-rate 1e30 --optimizer sgd",
         "the training diverged before step");
 }
