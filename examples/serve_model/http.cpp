@@ -411,22 +411,28 @@ class Server {
       shared_.service.leave();
       shared_.leaving = true;
       timer_.expires_after(duration(shared_.options.drain_seconds));
-      timer_.async_wait(asio::bind_executor(main_, [this](error_code) { close(); }));
+      timer_.async_wait(asio::bind_executor(main_, [this](error_code) { make_no_more(); }));
     });
   }
-  /// From now on the system answers nobody who wants to connect: who came between the last that is
-  /// accepted and the end would be connected, and cut off.
+  /// From now on the system answers no new wish to connect: who came between the last that is
+  /// accepted and the end would be connected, and cut off. Who was answered before has a moment to
+  /// complete the connection.
   void make_no_more() {
 #ifdef __linux__
-    sock_filter drop{BPF_RET | BPF_K, 0, 0, 0};
-    const sock_fprog program{1, &drop};
+    // TCP's flags are byte 13 of its header; 2 is SYN, the first packet of a connection
+    sock_filter drop_first[]{{BPF_LD | BPF_B | BPF_ABS, 0, 0, 13},
+                             {BPF_JMP | BPF_JSET | BPF_K, 1, 0, 2},
+                             {BPF_RET | BPF_K, 0, 0, 0xffffffff},
+                             {BPF_RET | BPF_K, 0, 0, 0}};
+    const sock_fprog program{4, drop_first};
     ::setsockopt(acceptor_.native_handle(), SOL_SOCKET, SO_ATTACH_FILTER, &program,
                  sizeof(program));
 #endif
+    timer_.expires_after(std::chrono::milliseconds(50));
+    timer_.async_wait(asio::bind_executor(main_, [this](error_code) { close(); }));
   }
   void close() {
     // those that wait to be accepted have been connected, and may have sent a request
-    make_no_more();
     error_code error;
     acceptor_.non_blocking(true, error);
     while (!error) {
