@@ -3,7 +3,7 @@
 //
 // What is left of a job over Gloo when one of its processes fails, is killed or is stopped at a
 // random moment. TESSERA_GLOO_ROUNDS: how many of these.
-#include "engine.hpp"
+#include <gloo/engine.hpp>
 
 #include <processes/faults.hpp>
 

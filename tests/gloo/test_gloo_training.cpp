@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Models of ranks that are processes, over Gloo: this program starts itself as each of them.
-#include "engine.hpp"
+#include <gloo/engine.hpp>
 
 #include <processes/checkpoint.hpp>
 #include <processes/collection.hpp>

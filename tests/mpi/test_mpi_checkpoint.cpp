@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs under mpirun.
-#include "engine.hpp"
+#include <mpi/engine.hpp>
 
 #include <processes/checkpoint.hpp>
