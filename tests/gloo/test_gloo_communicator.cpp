@@ -4,7 +4,7 @@
 // Ranks that are processes, over Gloo: this program starts itself as each of them.
 #include <gloo/engine.hpp>
 
-#include <processes/communicator.hpp>
+#include <processes/communicator_cases.hpp>
 
 #include <tessera/comm/hierarchical_communicator.hpp>
 

@@ -5,7 +5,7 @@
 // random moment. TESSERA_GLOO_ROUNDS: how many of these.
 #include <gloo/engine.hpp>
 
-#include <processes/faults.hpp>
+#include <processes/faults_cases.hpp>
 
 #include <algorithm>
 #include <cstdint>

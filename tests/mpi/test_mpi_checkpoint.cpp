@@ -4,4 +4,4 @@
 // Runs under mpirun.
 #include <mpi/engine.hpp>
 
-#include <processes/checkpoint.hpp>
+#include <processes/checkpoint_cases.hpp>

@@ -4,4 +4,4 @@
 // Runs under mpirun.
 #include <mpi/engine.hpp>
 
-#include <processes/collection.hpp>
+#include <processes/collection_cases.hpp>

@@ -4,7 +4,7 @@
 // Runs on any number of ranks under mpirun; every rank runs every case.
 #include <mpi/engine.hpp>
 
-#include <processes/communicator.hpp>
+#include <processes/communicator_cases.hpp>
 
 TEST_CASE("a communicator of the user's, split by node") {
   engine::environment();

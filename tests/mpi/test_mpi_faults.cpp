@@ -5,7 +5,7 @@
 // under mpirun.
 #include <mpi/engine.hpp>
 
-#include <processes/faults.hpp>
+#include <processes/faults_cases.hpp>
 
 TEST_CASE(
     "a killed process: mpirun ends the job, or, told to keep the others, these end by the "
