@@ -8,6 +8,7 @@
 
 #include <tessera/comm/hierarchical_communicator.hpp>
 
+#include <cstdio>
 #include <fstream>
 #include <mutex>
 
@@ -124,6 +125,8 @@ TEST_CASE("ranks that cannot meet or connect say who is missing") {
     CHECK(all.status == 0);
     CHECK(all.has("0 failed"));
     CHECK(all.seconds < 20);
+    // One may still connect to another that has given up already, and name that.
+    if (all.has("connecting on rank")) CHECK(all.has("cannot finish: rank 1 failed: "));
   }
 }
 TEST_CASE("job: one does not come" * doctest::skip()) {
@@ -146,9 +149,11 @@ TEST_CASE("job: one dies before it connects" * doctest::skip()) {
   }
   const std::string text = text_of(
       [&] { ts::GlooCommunicator({.connect_timeout = 1500ms}, engine::place().rank, 3, meeting); });
-  INFO(text);
-  CHECK(has(text, fmt::format("connecting on rank {} cannot finish: rank 1 failed: ",
-                              engine::place().rank)));
+  std::puts(text.c_str());
+  const int rank = engine::place().rank;
+  const std::string said = fmt::format("connecting on rank {} cannot finish: rank ", rank);
+  CHECK(
+      (has(text, said + "1 failed: ") || has(text, fmt::format("{}{} failed: ", said, 2 - rank))));
   // The system may have connected them before rank 1 went.
   CHECK((has(text, "has met it but cannot connect to it: ") ||
          has(text, "it closed its connections and does not say why")));
