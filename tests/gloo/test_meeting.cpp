@@ -218,3 +218,23 @@ TEST_CASE("a listener that is no rank is told from one") {
       ignored);
   CHECK(one.get().says("is no rank of Tessera"));
 }
+
+TEST_CASE("an answer of rank 0 whose lengths do not fit is refused") {
+  using Meeting = ts::detail::Meeting;
+  for (const std::string& answer : {std::string("abc"), Meeting::number(4) + "abc",
+                                    Meeting::number(~std::uint64_t{0}) + "abc"}) {
+    asio::io_context context;
+    tcp::acceptor listener(context, {asio::ip::address_v4::loopback(), 0});
+    const ts::RankOfJob job = job_of(1, 2, listener.local_endpoint().port());
+    auto one = meet(job, "", kPatient);
+    tcp::socket socket = listener.accept();
+    std::string hello(Meeting::kMagic.size() + Meeting::kNonce, '\0');
+    asio::read(socket, asio::buffer(hello));
+    const std::string nonce(Meeting::kNonce, 'n');
+    const std::string nonces = hello.substr(Meeting::kMagic.size()) + nonce;
+    asio::write(socket, asio::buffer(std::string(Meeting::kMagic) + nonce +
+                                     Meeting::proof(job, "rank 0", nonces) + '+' +
+                                     Meeting::number(answer.size()) + answer));
+    CHECK(one.get().says("is no rank of Tessera"));
+  }
+}

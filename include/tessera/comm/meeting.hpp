@@ -357,7 +357,9 @@ class MeetingGuest {
     if (frame[0] != '+') Meeting::fail(-1, text);
     std::vector<std::string> all;
     for (std::string_view rest = text; !rest.empty();) {
+      if (rest.size() < Meeting::kNumber) stranger();
       const std::size_t bytes = Meeting::take_number(rest);
+      if (bytes > rest.size()) stranger();
       all.emplace_back(rest.substr(0, bytes));
       rest.remove_prefix(bytes);
     }
