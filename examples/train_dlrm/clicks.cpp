@@ -208,7 +208,7 @@ class CriteoFile final : public Clicks {
     std::vector<std::int64_t> rows(encoder.rows().begin(), encoder.rows().end());
     if (raw_) rows.assign(kCriteoCategories, options.max_rows);
     shape_ = criteo_shape(rows);
-    if (!options.save.empty()) describe_inputs(encoder);
+    if (options.describes()) describe_inputs(encoder);
     samples_.reserve(static_cast<std::size_t>(lines));
     Batch batch;
     file.read([&](std::span<const CriteoRecord> records) {
@@ -327,7 +327,7 @@ class CriteoFile final : public Clicks {
   std::uint64_t checksum_ = 0;
   std::int64_t test_ = 0, train_ = 0;
   DataShape shape_;
-  DataInputs inputs_;  // where they are saved
+  DataInputs inputs_;  // if Options::describes
   std::vector<Sample> samples_;
 };
 
@@ -355,7 +355,7 @@ class TabularClicks final : public Clicks {
            schema.tables[t].width});
     for (const CategoricalColumn& column : schema.categorical)
       shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0});
-    if (!options.save.empty()) describe_inputs();
+    if (options.describes()) describe_inputs();
   }
 
   const DataShape& shape() const override { return shape_; }
@@ -454,7 +454,7 @@ class TabularClicks final : public Clicks {
   TabularFile file_;
   std::string path_;
   DataShape shape_;
-  DataInputs inputs_;  // where they are saved
+  DataInputs inputs_;  // if Options::describes
 };
 
 /// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches

@@ -13,6 +13,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/schedule.hpp>
 #include <tessera_data/synthetic_models.hpp>
+#include <tessera_serving/model_description.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -166,6 +167,9 @@ void resolve(Options& options, const std::string& config, bool dense_rate_given)
   tessera::require<CLI::ValidationError>(
       options.mode == "train" || options.resume,
       "--mode {}: add --save DIR --resume, which name the checkpoint", options.mode);
+  tessera::require<CLI::ValidationError>(options.mode == "train" || options.start_from.empty(),
+                                         "--start-from is for trainings; leave it out of --mode {}",
+                                         options.mode);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.virtual_ranks > 0) {
     const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
@@ -275,6 +279,19 @@ void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
   const std::string fault = error_of<parse_optimizers>(options.optimizer);
   tessera::require<CLI::ValidationError>(fault.empty(), "--wide-optimizer and --optimizer: {}",
                                          fault);
+}
+
+/// Pairs for --optimizer that freeze tables, of a list of patterns, and their wide parts.
+std::string frozen(const std::string& patterns, bool wide) {
+  std::string pairs;
+  for (std::size_t begin = 0; begin <= patterns.size();) {
+    const std::size_t end = std::min(patterns.find(',', begin), patterns.size());
+    const std::string pattern = patterns.substr(begin, end - begin);
+    if (wide) pairs += fmt::format("frozen:{},", tessera::wide_table(pattern));
+    pairs += fmt::format("frozen:{},", pattern);
+    begin = end + 1;
+  }
+  return pairs;
 }
 
 std::vector<std::string_view> names_of_synthetic_models() {
@@ -566,6 +583,14 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
           "table's name counts; frozen: tables that never change")
           ->option_text("NAME[(KEY=VALUE,...)][:PATTERN],... [" + options.optimizer + "]")
           ->check(error_of<parse_optimizers>);
+  add("--freeze", options.freeze,
+      "Tables that never change, by name or PATTERN, as in 'user,item*': --optimizer is for the "
+      "others")
+      ->option_text("PATTERN,...")
+      ->check([](const std::string& text) {
+        return text.empty() ? std::string()
+                            : error_of<parse_optimizers>(frozen(text, false) + "sgd");
+      });
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad, rowwise-adagrad and -l2 and "
@@ -653,6 +678,11 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
        "Go on from the last checkpoint in --save, under any plan and number of ranks; without one "
        "begin")
       ->needs(save);
+  app.add_option("--start-from", options.start_from,
+                 "Begin with the tables and layers of the last checkpoint there, or of that one, "
+                 "as far as this model has them, under any data and options; what begins anew is "
+                 "printed")
+      ->option_text("DIR");
 
   app.option_defaults()->group("Evaluation");
   choose(add("--mode", options.mode,
@@ -713,6 +743,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   set_model(options);
   const std::string configuration = config_of(app, texts);
   set_rates(options, rate->count() > 0, wide[1]->count() > 0);
+  if (!options.freeze.empty())
+    options.optimizer = frozen(options.freeze, options.model == "wide-deep") + options.optimizer;
   const auto only_for = [](const CLI::Option* option, bool right, const char* what) {
     tessera::require<CLI::ValidationError>(right || option->count() == 0,
                                            "{} is for {}; add that or leave it out",
@@ -758,9 +790,16 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   return options;
 }
 
-/// The words, and the options of the checkpoint that is tested, which it tells itself.
+/// What is new data's own, if a model starts from the checkpoint of other data.
+constexpr std::array<std::string_view, 5> kDataOptions{"--samples", "--power", "--scale", "--seed",
+                                                       kTestFraction};
+
+/// The words, and the options of the checkpoint that is tested, or that this training starts from,
+/// which it tells itself.
 std::vector<std::string> with_checkpoint(std::vector<std::string> words, const Options& options) {
-  const auto latest = tessera::latest_checkpoint(options.save);
+  const bool starts = options.mode == "train";
+  const auto latest = starts ? std::optional(checkpoint_to_start_from(options.start_from))
+                             : tessera::latest_checkpoint(options.save);
   if (!latest) return words;
   const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
   const auto text = manifest.texts.find("options");
@@ -768,7 +807,8 @@ std::vector<std::string> with_checkpoint(std::vector<std::string> words, const O
   for (const ModelOption& saved : model_options_of(text->second)) {
     const auto now = std::ranges::find(options.model_options, saved.name, &ModelOption::name);
     if (now == options.model_options.end()) continue;
-    tessera::require<CLI::ValidationError>(!now->given || now->value == saved.value,
+    if (starts && std::ranges::count(kDataOptions, saved.name) > 0) continue;
+    tessera::require<CLI::ValidationError>(starts || !now->given || now->value == saved.value,
                                            "{} {}: '{}' was trained with {} {}; leave {} out",
                                            saved.name, now->value, latest->string(), saved.name,
                                            saved.value, saved.name);
@@ -780,6 +820,15 @@ std::vector<std::string> with_checkpoint(std::vector<std::string> words, const O
 }
 
 }  // namespace
+
+std::filesystem::path checkpoint_to_start_from(const std::string& folder) {
+  if (std::filesystem::exists(std::filesystem::path(folder) / tessera::detail::Manifest::kFile))
+    return folder;
+  const auto latest = tessera::latest_checkpoint(folder);
+  tessera::require<tessera::DataError>(latest.has_value(),
+                                       "--start-from: the folder '{}' holds no checkpoint", folder);
+  return *latest;
+}
 
 std::string to_text(const std::vector<ModelOption>& options) {
   std::string text;
@@ -803,7 +852,8 @@ std::vector<ModelOption> model_options_of(const std::string& text) {
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   const std::vector<std::string> words = with_recipe(argc, argv);
   std::optional<Options> options = parse_words(words);
-  if (options && options->mode != "train") options = parse_words(with_checkpoint(words, *options));
+  if (options && (options->mode != "train" || !options->start_from.empty()))
+    options = parse_words(with_checkpoint(words, *options));
   return options;
 }
 

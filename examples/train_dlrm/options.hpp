@@ -5,6 +5,7 @@
 #include <tessera/core/element.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -70,6 +71,7 @@ struct Options {
   std::int64_t cross_rank = 0;  ///< 0: full
 
   std::string optimizer = "rowwise-adagrad";  ///< as parse_optimizers takes it
+  std::string freeze;                         ///< tables that do not change, commas between
   std::vector<float> rate_shares;             ///< as EmbeddingOptions has them
   std::string wide_optimizer = "ftrl";        ///< of the wide part
   float wide_learning_rate = 0;
@@ -93,6 +95,7 @@ struct Options {
   std::int64_t save_every = 0;
   int keep = 0;  ///< 0: all
   bool resume = false;
+  std::string start_from;  ///< folder of an earlier model's checkpoints; empty: none
   bool save_async = false;
   int save_increments = 0;
 
@@ -115,6 +118,8 @@ struct Options {
   std::int64_t memory_before_files() const {
     return backend == "cuda" ? device_memory : host_memory;
   }
+  /// Whether it matters how data become rows: the model is saved, or compared with a saved one.
+  bool describes() const { return !save.empty() || !start_from.empty(); }
   /// Whether --log, --report or --trace wants the times of stages.
   bool timed() const { return !log.empty() || !report.empty() || !trace.empty(); }
 
@@ -131,6 +136,10 @@ inline tessera::DensePrecision dense_precision(const Options& options) {
 
 /// Whether products of floats may be on a GPU's tensor cores.
 inline bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
+
+/// The checkpoint that --start-from names: the folder itself, or the last one in it. Throws
+/// tessera::DataError if there is none.
+std::filesystem::path checkpoint_to_start_from(const std::string& folder);
 
 /// Parses and checks the command line. No value: help was printed. Throws CLI::Error or
 /// tessera::InvalidArgument.

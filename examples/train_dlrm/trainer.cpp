@@ -10,6 +10,7 @@
 #include "stage_times.hpp"
 #include "table_optimizers.hpp"
 #include "trace.hpp"
+#include "warm_start.hpp"
 
 #include "../tessera_plan/picture.hpp"
 
@@ -169,6 +170,8 @@ class Rank {
     const Rates rates(options_, whole);
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
+    if (step == 0 && !options_.start_from.empty())
+      start_from(options_, clicks_, communicator_, *model_, vocabulary_);
     const bool stopped = options_.stop_at_auc > 0 && saver_.stopped_at() &&
                          *saver_.stopped_at() >= options_.stop_at_auc;
     if (stopped) steps = step;

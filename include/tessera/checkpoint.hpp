@@ -14,4 +14,5 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/snapshot.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
+#include <tessera/checkpoint/warm_start.hpp>
 #include <tessera/io/safetensors.hpp>

@@ -9,12 +9,15 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 /// What a run of train_dlrm left behind.
 struct Outcome {
@@ -26,6 +29,17 @@ struct Outcome {
 inline std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// Probabilities that --predictions wrote.
+inline std::vector<float> predictions_in(const std::filesystem::path& file) {
+  const std::string text = text_of(file);
+  REQUIRE(text.size() > 10);
+  const std::size_t begin = 10 + static_cast<unsigned char>(text[8]) +
+                            256 * static_cast<std::size_t>(static_cast<unsigned char>(text[9]));
+  std::vector<float> values((text.size() - begin) / sizeof(float));
+  std::memcpy(values.data(), text.data() + begin, values.size() * sizeof(float));
+  return values;
 }
 
 /// The program stands beside the test. Where it was not built the whole test binary ends as skipped

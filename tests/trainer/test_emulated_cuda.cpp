@@ -37,17 +37,6 @@ nlohmann::json results_of(const std::string& arguments) {
   return outcome.json;
 }
 
-/// Probabilities that --predictions wrote.
-std::vector<float> predictions_in(const std::filesystem::path& file) {
-  const std::string text = text_of(file);
-  REQUIRE(text.size() > 10);
-  const std::size_t begin = 10 + static_cast<unsigned char>(text[8]) +
-                            256 * static_cast<std::size_t>(static_cast<unsigned char>(text[9]));
-  std::vector<float> values((text.size() - begin) / sizeof(float));
-  std::memcpy(values.data(), text.data() + begin, values.size() * sizeof(float));
-  return values;
-}
-
 /// Log losses of the test, after 12 steps. A model that is not trained is at 0.69.
 double loss(const std::string& arguments) {
   return results_of(kTiny + arguments).at("logloss").get<double>();
@@ -345,7 +334,13 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
        1e-5},
       {clicks + layers +
        "--ranks 2 --recipe dcnv2 --cross-layers 1 --cross-rank 4 --embedding-width 8 "
-       "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save-increments 1 --save "}};
+       "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save-increments 1 --save "},
+      {own + "--bottom-mlp 8 --save "},
+      // rows of the same keys, in tables of another length
+      {own +
+       "--bottom-mlp 8 --max-rows 15 --plan row-wise --freeze t --max-steps 4 "
+       "--start-from " +
+       path("host9")}};
   std::string all;
   for (const Case& one : cases) {
     CAPTURE(one.how);
@@ -353,8 +348,9 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
     std::vector<float> predictions[2];
     for (const std::string backend : {"host", "cuda"}) {
       const bool saves = one.how.ends_with("--save ");
-      const std::string how =
-          one.how + (saves ? path(backend) : "") + " --backend " + backend + " --predictions ";
+      const std::string number = std::to_string(&one - cases),
+                        how = one.how + (saves ? path(backend + number) : "") + " --backend " +
+                              backend + " --predictions ";
       results_of(how + path("p.npy"));
       std::vector<float>& values = predictions[backend == "cuda"];
       values = predictions_in(folder.path / "p.npy");

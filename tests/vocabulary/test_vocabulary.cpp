@@ -18,6 +18,8 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -433,4 +435,95 @@ TEST_CASE(
   CHECK(rows[0] == 7);
   second.set_step(9);
   CHECK(second.step() == 9);
+}
+
+TEST_CASE("a vocabulary of another size takes all keys, those seen most first") {
+  // keys by their place: key k is seen so often that lower ones are seen more
+  const auto trained = [](ThreadCommunicator& c, std::int64_t rows, std::uint64_t seed,
+                          std::int64_t keys) {
+    auto vocabulary = std::make_unique<Vocabulary<ThreadCommunicator>>(
+        c, VocabularyOptions{
+               .tables = {{.rows = rows, .admit_after = 1}}, .feature_table = {}, .seed = seed});
+    for (std::int64_t times = 1; times <= 4; ++times) {
+      Keys batch;
+      for (std::int64_t k = keys / times * c.rank() / c.size();
+           k < keys / times * (c.rank() + 1) / c.size(); ++k)
+        batch.push_back((k * 7919 % keys) * 7 - 50);
+      std::vector<std::int64_t> all_offsets(batch.size() + 1);
+      std::iota(all_offsets.begin(), all_offsets.end(), std::int64_t{0});
+      std::vector<std::int64_t> found(batch.size());
+      vocabulary->learn(KeyedJagged<std::int64_t>{.features = 1,
+                                                  .batch = std::ssize(batch),
+                                                  .ids = batch,
+                                                  .offsets = all_offsets,
+                                                  .weights = {}},
+                        std::span(found));
+    }
+    return vocabulary;
+  };
+  struct Case {
+    std::int64_t rows, keys, new_rows;
+    std::uint64_t new_seed;
+  };
+  for (const auto& [rows, keys, new_rows, new_seed] :
+       {Case{20'001, 9'000, 40'001, 3}, Case{20'001, 9'000, 20'001, 3},
+        Case{20'001, 9'000, 20'001, 4}, Case{9'000, 9'000, 2'001, 3}}) {
+    CAPTURE(rows);
+    CAPTURE(new_rows);
+    CAPTURE(new_seed);
+    std::vector<detail::VocabularyRecords> first;
+    std::vector<std::int64_t> first_rows;
+    for (const int ranks : {1, 2, 4}) {
+      std::vector<detail::VocabularyRecords> old(static_cast<std::size_t>(ranks)),
+          now(static_cast<std::size_t>(ranks));
+      std::vector<std::vector<std::int64_t>> from(static_cast<std::size_t>(ranks));
+      run_ranks(ranks, [&](ThreadCommunicator& c) {
+        old[static_cast<std::size_t>(c.rank())] = trained(c, rows, 3, keys)->export_records(0);
+      });
+      detail::VocabularyRecords joined;
+      for (const detail::VocabularyRecords& part : old) {
+        joined.keys.insert(joined.keys.end(), part.keys.begin(), part.keys.end());
+        joined.rows.insert(joined.rows.end(), part.rows.begin(), part.rows.end());
+        joined.counts.insert(joined.counts.end(), part.counts.begin(), part.counts.end());
+        joined.steps.insert(joined.steps.end(), part.steps.begin(), part.steps.end());
+      }
+      run_ranks(ranks, [&](ThreadCommunicator& c) {
+        Vocabulary<ThreadCommunicator> vocabulary(
+            c, VocabularyOptions{.tables = {{.rows = new_rows, .admit_after = 1}},
+                                 .feature_table = {},
+                                 .seed = new_seed});
+        from[static_cast<std::size_t>(c.rank())] = vocabulary.adopt_records(0, joined);
+        now[static_cast<std::size_t>(c.rank())] = vocabulary.export_records(0);
+      });
+      std::map<std::int64_t, std::int64_t> had;
+      for (std::size_t i = 0; i < joined.keys.size(); ++i)
+        if (joined.rows[i] >= 0) had[joined.keys[i]] = joined.rows[i];
+      std::int64_t kept = 0, wrong = 0, least_kept = 99;
+      std::set<std::int64_t> taken;
+      for (const detail::VocabularyRecords& part : now)
+        for (std::size_t i = 0; i < part.keys.size(); ++i) {
+          const std::int64_t row = part.rows[i];
+          if (row < 0) continue;
+          ++kept;
+          least_kept = std::min(least_kept, part.counts[i]);
+          wrong += row == 0 || !taken.insert(row).second ||
+                   from[0][static_cast<std::size_t>(row)] != had.at(part.keys[i]);
+        }
+      CHECK(wrong == 0);
+      CHECK(from[0][0] == 0);
+      for (const auto& other : from) CHECK(other == from[0]);
+      CHECK(std::count_if(from[0].begin() + 1, from[0].end(),
+                          [](std::int64_t row) { return row >= 0; }) == kept);
+      if (new_rows >= rows) CHECK(kept == std::ssize(had));  // nothing is lost
+      if (new_rows < rows) {
+        CHECK(kept == new_rows - 1);
+        CHECK(least_kept > 1);
+      }
+      if (new_rows == rows && new_seed == 3)
+        for (std::size_t row = 1; row < from[0].size(); ++row)
+          CHECK((from[0][row] < 0 || from[0][row] == static_cast<std::int64_t>(row)));
+      if (ranks == 1) first_rows = from[0];
+      CHECK(from[0] == first_rows);
+    }
+  }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/checkpoint/agreement.hpp>
+#include <tessera/checkpoint/comparison.hpp>
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/concepts/communicator.hpp>
@@ -24,30 +25,7 @@
 
 namespace tessera { inline namespace v0 {
 
-struct LoadOptions {
-  /// Names in the model -> names in the checkpoint, of tensors ("C1.weight") or of tables ("C1":
-  /// all its tensors).
-  std::map<std::string, std::string> rename{};
-  /// tensors and numbers that the checkpoint lacks keep the values they have
-  bool allow_missing = false;
-  bool allow_extra = false;  ///< what the model lacks is passed over
-  /// of tensors with other extents, the rows and columns that both have are read
-  bool allow_shapes = false;
-  /// Where it is given, a table whose optimizer has other states than the checkpoint's keeps the
-  /// state it has, which in a new collection is the first, and its name is put here.
-  std::vector<std::string>* new_optimizers = nullptr;
-  /// The same for some names of the checkpoint only; '*' matches any text: {"*.sum", "dense.*"}.
-  std::vector<std::string> missing{}, extra{};
-};
-
 namespace detail {
-
-constexpr bool convertible(TensorType a, TensorType b) {
-  const auto floating = [](TensorType t) {
-    return t == TensorType::f32 || t == TensorType::f16 || t == TensorType::bf16;
-  };
-  return a == b || (floating(a) && floating(b));
-}
 
 /// Copies elements, from one storage precision to another where they differ (rounded to nearest,
 /// ties to even). Throws DataError for types that cannot be converted.
@@ -76,28 +54,6 @@ inline void convert_elements(const std::byte* from, TensorType from_type, std::b
   });
 }
 
-/// Returns whether a name is of a pattern's form, in which '*' matches any text.
-constexpr bool matches(std::string_view pattern, std::string_view name) {
-  std::size_t star = std::string_view::npos, after = 0, p = 0, n = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      after = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++after;
-    } else {
-      return false;
-    }
-  }
-  return pattern.find_first_not_of('*', p) == std::string_view::npos;
-}
-static_assert(matches("*.sum", "C1.sum") && matches("C1.*", "C1.m") && matches("a*b*c", "aXbbYc") &&
-              !matches("*.sum", "C1.sums") && !matches("C1.*", "C11.m") && matches("*", "") &&
-              !matches("", "a"));
-
 /// Where the values of one of the model's tensors come from: a whole tensor, then rows that changed
 /// since.
 struct TensorSource {
@@ -106,6 +62,8 @@ struct TensorSource {
   CheckpointReader* increment = nullptr;  ///< null: no rows changed
   const StoredTensor* changed = nullptr;
   const StoredTensor* changed_rows = nullptr;  ///< their numbers, ascending
+  /// of LoadOptions::rows; null: rows have the same numbers on both sides
+  const std::vector<std::int64_t>* rows = nullptr;
 };
 
 /// The rows of a part as the host may write them: the part itself, or a copy of a block of them,
@@ -153,6 +111,10 @@ class RowLoader {
   void load(const CheckpointRows& rows) {
     for (const CheckpointRows::Part& part : rows.parts) {
       const TensorSource& source = sources_[static_cast<std::size_t>(part.tensor)];
+      if (source.rows != nullptr) {
+        load_chosen(rows, part, source);
+        continue;
+      }
       if (source.reader != nullptr) load_whole(rows, part, source);
       if (source.increment != nullptr) load_changed(rows, part, source);
     }
@@ -200,6 +162,30 @@ class RowLoader {
       for (std::int64_t r = 0; r < count; ++r)
         deliver(block_.data() + r * row_bytes, source, part, model(first - rows.row_begin + r),
                 columns);
+    }
+    model.put_back();
+  }
+
+  /// Reads rows one by one, each from where the model's order says.
+  void load_chosen(const CheckpointRows& rows, const CheckpointRows::Part& part,
+                   const TensorSource& from) {
+    numbers_.clear();
+    if (from.increment != nullptr) {
+      numbers_.resize(static_cast<std::size_t>(from.changed_rows->rows()));
+      from.increment->read_rows(*from.changed_rows, 0, from.changed_rows->rows(),
+                                reinterpret_cast<std::byte*>(numbers_.data()));
+    }
+    WritableRows model(rows, part, type_of(part), copied_);
+    for (std::int64_t r = 0; r < rows.rows; ++r) {
+      const std::int64_t row = (*from.rows)[static_cast<std::size_t>(rows.row_begin + r)];
+      if (row < 0) continue;
+      const auto changed = std::lower_bound(numbers_.begin(), numbers_.end(), row);
+      const bool newer = changed != numbers_.end() && *changed == row;
+      const StoredTensor& source = newer ? *from.changed : *from.whole;
+      block_.resize(static_cast<std::size_t>(source.row_bytes()));
+      (newer ? from.increment : from.reader)
+          ->read_rows(source, newer ? changed - numbers_.begin() : row, 1, block_.data());
+      deliver(block_.data(), source, part, model(r), part.columns);
     }
     model.put_back();
   }
@@ -337,117 +323,6 @@ class StoredModel {
   std::map<std::string, TensorSource> sources_;
 };
 
-/// What the model has, and what the checkpoint. An error shows the first differences.
-class Comparison {
- public:
-  Comparison(const CheckpointContents& contents, const Manifest& manifest,
-             const LoadOptions& options) {
-    std::set<std::string> used;
-    const auto of_any = [](const std::vector<std::string>& patterns, const std::string& name) {
-      return std::any_of(patterns.begin(), patterns.end(),
-                         [&](const std::string& pattern) { return matches(pattern, name); });
-    };
-    const auto missing = [&](const std::string& name) {
-      return options.allow_missing || of_any(options.missing, name);
-    };
-    const auto extra = [&](const std::string& name) {
-      return options.allow_extra || of_any(options.extra, name);
-    };
-    std::set<std::string> anew;  // states, by their names in the checkpoint
-    if (options.new_optimizers != nullptr) anew = find_new_optimizers(contents, manifest, options);
-    for (std::size_t t = 0; t < contents.tensors().size(); ++t) {
-      const TensorSpec& tensor = contents.tensors()[t];
-      const std::string name = renamed(options, tensor.name);
-      const StoredTensor* source = manifest.find(name);
-      sources.push_back(nullptr);
-      used.insert(name);
-      if (anew.contains(name)) continue;
-      if (source == nullptr) {
-        if (!missing(name)) add("the checkpoint has no '{}'", name);
-      } else if (!contents.ragged(t)) {
-        if (!convertible(source->type, tensor.type))
-          add("'{}' is {} in the checkpoint, {} in the model", name, tensor_type_name(source->type),
-              tensor_type_name(tensor.type));
-        else if (source->shape != tensor.shape &&
-                 !(options.allow_shapes && source->shape.size() == 2 && tensor.shape.size() == 2))
-          add("'{}' is {} in the checkpoint, {} in the model", name, shape_text(source->shape),
-              shape_text(tensor.shape));
-        else
-          sources.back() = source;
-      }
-    }
-    for (const auto& [name, number] : contents.numbers())
-      if (!manifest.numbers.contains(name) && !missing(name))
-        add("the checkpoint has no number '{}'", name);
-    for (const StoredTensor& tensor : manifest.tensors)
-      if (!used.contains(tensor.name) && !anew.contains(tensor.name) && !extra(tensor.name))
-        add("the model has no '{}'", tensor.name);
-    for (const auto& [name, value] : manifest.numbers)
-      if (!contents.numbers().contains(name) && !extra(name))
-        add("the model has no number '{}'", name);
-    if (count_ > kShown) differences += fmt::format("\n  and {} more", count_ - kShown);
-  }
-
-  std::vector<const StoredTensor*> sources;  ///< by tensor of the model; null: none is read
-  std::string differences;
-
- private:
-  static constexpr std::size_t kShown = 20;
-
-  /// Returns the states, of both sides, of tables that the checkpoint has with other states.
-  static std::set<std::string> find_new_optimizers(const CheckpointContents& contents,
-                                                   const Manifest& manifest,
-                                                   const LoadOptions& options) {
-    std::set<std::string> anew;
-    options.new_optimizers->clear();
-    for (const auto& [first, end] : contents.tables()) {
-      const auto tensor = [&](int t) -> const TensorSpec& {
-        return contents.tensors()[static_cast<std::size_t>(t)];
-      };
-      const std::string weight = renamed(options, tensor(first).name);
-      const std::string table = weight.substr(0, weight.rfind('.') + 1);
-      if (manifest.find(weight) == nullptr) continue;
-      std::set<std::string> stored, own;
-      bool same = true;
-      for (const StoredTensor& other : manifest.tensors)
-        if (other.name.starts_with(table) && other.name != weight &&
-            other.name.find('.', table.size()) == std::string::npos)
-          stored.insert(other.name);
-      for (int t = first + 1; t < end; ++t) {
-        const std::string& name = *own.insert(renamed(options, tensor(t).name)).first;
-        const StoredTensor* source = manifest.find(name);
-        same = same && source != nullptr && source->shape.size() == tensor(t).shape.size() &&
-               source->columns() == tensor(t).shape.back();
-      }
-      if (same && own == stored) continue;
-      anew.insert(stored.begin(), stored.end());
-      anew.insert(own.begin(), own.end());
-      options.new_optimizers->push_back(tensor(first).group);
-    }
-    return anew;
-  }
-
-  static std::string renamed(const LoadOptions& options, const std::string& name) {
-    if (const auto found = options.rename.find(name); found != options.rename.end())
-      return found->second;
-    const std::size_t dot = name.rfind('.');
-    if (dot != std::string::npos)
-      if (const auto found = options.rename.find(name.substr(0, dot));
-          found != options.rename.end())
-        return found->second + name.substr(dot);
-    return name;
-  }
-
-  template <class... Args>
-  void add(fmt::format_string<Args...> text, Args&&... args) {
-    if (++count_ > kShown) return;
-    differences += "\n  ";
-    differences += fmt::format(text, std::forward<Args>(args)...);
-  }
-
-  std::size_t count_ = 0;
-};
-
 }  // namespace detail
 
 /// Reads a checkpoint's folder into the model under any layout, number of ranks and storage
@@ -466,8 +341,12 @@ detail::Manifest load_checkpoint(Comm& communicator, const std::filesystem::path
     const detail::Comparison comparison(contents, stored->manifest(), options);
     require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}",
                        folder.string(), comparison.differences);
-    for (const detail::StoredTensor* source : comparison.sources)
+    for (std::size_t t = 0; t < comparison.sources.size(); ++t) {
+      const detail::StoredTensor* const source = comparison.sources[t];
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
+      if (source != nullptr)
+        sources.back().rows = detail::Comparison::rows_of(contents, t, options);
+    }
   });
   const std::vector<std::uint64_t> crcs = detail::gather_one(communicator, stored->crc());
   detail::on_all_ranks(communicator, [&] {
@@ -483,7 +362,7 @@ detail::Manifest load_checkpoint(Comm& communicator, const std::filesystem::path
     for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())
       if (const auto found = stored->manifest().numbers.find(name);
-          found != stored->manifest().numbers.end())
+          found != stored->manifest().numbers.end() && !detail::matches_any(options.keep, name))
         number.set(found->second);
   });
   return stored->manifest();

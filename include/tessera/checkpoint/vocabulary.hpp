@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,35 +44,71 @@ class SavedVocabulary {
   std::vector<decltype(std::declval<const Vocabulary&>().export_records(0))> records_;
 };
 
+namespace detail {
+
+/// Returns what a checkpoint holds of a vocabulary's table: the records of all ranks.
+template <class Records>
+Records read_vocabulary_records(CheckpointReader& reader, int table, std::string_view name) {
+  const auto read = [&](std::string_view part) {
+    const StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
+    require<DataError>(tensor.type == TensorType::i64 && tensor.columns() == 1,
+                       "checkpoint '{}': tensor '{}' must be I64 [n]", reader.folder().string(),
+                       tensor.name);
+    std::vector<std::int64_t> values(static_cast<std::size_t>(tensor.rows()));
+    reader.read_rows(tensor, 0, tensor.rows(), reinterpret_cast<std::byte*>(values.data()));
+    return values;
+  };
+  return {read("keys"), read("rows"), read("counts"), read("steps"), read("used")};
+}
+
+/// Returns how many batches a saved vocabulary has learned.
+inline std::int64_t read_vocabulary_step(const CheckpointReader& reader, std::string_view name) {
+  const auto step = reader.manifest().numbers.find(fmt::format("{}.step", name));
+  require<DataError>(step != reader.manifest().numbers.end(),
+                     "checkpoint '{}' has no number '{}.step'", reader.folder().string(), name);
+  return static_cast<std::int64_t>(step->second);
+}
+
+}  // namespace detail
+
 /// Restores a vocabulary from a checkpoint's folder, on any number of ranks. Each rank reads all
 /// records and keeps its own. Call it after load_checkpoint, which verifies the files. Throws
 /// DataError for what is missing, InvalidArgument for records of other tables.
 template <class Vocabulary>
 void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary,
                      std::string_view name = "vocabulary") {
+  using Records = decltype(vocabulary.export_records(0));
   CheckpointReader reader(folder);
-  const auto read = [&](int table, std::string_view part) {
-    const detail::StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
-    require<DataError>(tensor.type == detail::TensorType::i64 && tensor.columns() == 1,
-                       "checkpoint '{}': tensor '{}' must be I64 [n]", folder.string(),
-                       tensor.name);
-    std::vector<std::int64_t> values(static_cast<std::size_t>(tensor.rows()));
-    reader.read_rows(tensor, 0, tensor.rows(), reinterpret_cast<std::byte*>(values.data()));
-    return values;
-  };
-  const auto step = reader.manifest().numbers.find(fmt::format("{}.step", name));
-  require<DataError>(step != reader.manifest().numbers.end(),
-                     "checkpoint '{}' has no number '{}.step'", folder.string(), name);
+  const std::int64_t step = detail::read_vocabulary_step(reader, name);
   for (int t = 0; t < vocabulary.tables(); ++t) {
-    std::vector<decltype(vocabulary.export_records(0))> records(1);
-    records[0].keys = read(t, "keys");
-    records[0].rows = read(t, "rows");
-    records[0].counts = read(t, "counts");
-    records[0].steps = read(t, "steps");
-    records[0].used = read(t, "used");
-    vocabulary.import_records(t, records);
+    const auto records = detail::read_vocabulary_records<Records>(reader, t, name);
+    vocabulary.import_records(t, std::span(&records, 1));
   }
-  vocabulary.set_step(static_cast<std::int64_t>(step->second));
+  vocabulary.set_step(step);
+}
+
+/// Gives a vocabulary of other tables the keys of a checkpoint's: table t those of table sources[t],
+/// -1: none. Returns for each table and row the checkpoint's row that its key had, -1: none, empty
+/// for a table without a source: what LoadOptions::rows takes. A key for which its block of rows
+/// has no room is counted without a row. Throws DataError for what is missing, InvalidArgument for
+/// what no vocabulary holds.
+template <class Vocabulary>
+std::vector<std::vector<std::int64_t>> adopt_vocabulary(const std::filesystem::path& folder,
+                                                        Vocabulary& vocabulary,
+                                                        std::span<const int> sources,
+                                                        std::string_view name = "vocabulary") {
+  require(std::ssize(sources) == vocabulary.tables(), "adopt_vocabulary: {} sources for {} tables",
+          sources.size(), vocabulary.tables());
+  using Records = decltype(vocabulary.export_records(0));
+  CheckpointReader reader(folder);
+  const std::int64_t step = detail::read_vocabulary_step(reader, name);
+  std::vector<std::vector<std::int64_t>> rows(sources.size());
+  for (std::size_t t = 0; t < sources.size(); ++t)
+    if (sources[t] >= 0)
+      rows[t] = vocabulary.adopt_records(
+          static_cast<int>(t), detail::read_vocabulary_records<Records>(reader, sources[t], name));
+  vocabulary.set_step(step);
+  return rows;
 }
 
 }}  // namespace tessera::v0

@@ -10,11 +10,13 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <random>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -241,6 +243,55 @@ struct VocabularyLayout {
       own_part.steps.push_back(part->steps[i]);
     }
     return own_part;
+  }
+
+  /// Gives the keys of a table of any rows and seed rows of table t: those that they have, where
+  /// their blocks allow it, else free ones, keys seen most first. A key whose block is full is
+  /// counted without a row. Returns records for `own_records`, and for each row of the table the
+  /// one that its key had, -1: none. Throws InvalidArgument for records that do not fit together.
+  std::pair<VocabularyRecords, std::vector<std::int64_t>> place(int t,
+                                                                VocabularyRecords records) const {
+    const Table& table = tables.at(static_cast<std::size_t>(t));
+    const std::size_t n = records.keys.size();
+    require(records.rows.size() == n && records.counts.size() == n && records.steps.size() == n,
+            "Vocabulary: records of {} keys, {} rows, {} counts and {} steps", n,
+            records.rows.size(), records.counts.size(), records.steps.size());
+    std::vector<std::int64_t> from(static_cast<std::size_t>(table.begin.back()), -1);
+    from[0] = 0;
+    std::vector<std::size_t> order;
+    for (std::size_t i = 0; i < n; ++i)
+      if (records.rows[i] >= 0) order.push_back(i);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(-records.counts[a], records.keys[a]) <
+             std::tuple(-records.counts[b], records.keys[b]);
+    });
+    std::vector<std::int64_t> room;
+    for (std::size_t b = 0; b + 1 < table.begin.size(); ++b)
+      room.push_back(table.begin[b + 1] - table.begin[b]);
+    std::erase_if(order, [&](std::size_t i) {
+      const bool full = room[block_of(table, records.keys[i])]-- <= 0;
+      if (full) records.rows[i] = -1;
+      return full;
+    });
+    std::erase_if(order, [&](std::size_t i) {
+      const std::size_t b = block_of(table, records.keys[i]);
+      const std::int64_t row = records.rows[i];
+      if (row < table.begin[b] || row >= table.begin[b + 1]) return false;
+      std::int64_t& source = from[static_cast<std::size_t>(row)];
+      return std::exchange(source, row) < 0;
+    });
+    std::vector<std::int64_t> next(table.begin.begin(), std::prev(table.begin.end()));
+    for (const std::size_t i : order) {
+      const std::size_t b = block_of(table, records.keys[i]);
+      while (from[static_cast<std::size_t>(next[b])] >= 0) ++next[b];
+      from[static_cast<std::size_t>(next[b])] = records.rows[i];
+      records.rows[i] = next[b];
+    }
+    records.used.assign(next.size(), 0);
+    for (std::size_t b = 0; b < next.size(); ++b)
+      for (std::int64_t row = table.begin[b]; row < table.begin[b + 1]; ++row)
+        if (from[static_cast<std::size_t>(row)] >= 0) records.used[b] = row + 1 - table.begin[b];
+    return {std::move(records), std::move(from)};
   }
 
  private:

@@ -101,6 +101,11 @@ class Vocabulary<Comm, Cuda> {
     step_ = std::max(step_, detail::last_vocabulary_step(parts));
     store_.forget_steps();
   }
+  std::vector<std::int64_t> adopt_records(int table, tessera::detail::VocabularyRecords records) {
+    const auto [placed, from] = layout_.place(table, std::move(records));
+    import_records(table, std::span(&placed, 1));
+    return from;
+  }
 
  private:
   template <class Kernel, class... Arguments>

@@ -143,6 +143,15 @@ class Vocabulary<Comm, Host> {
     return records;
   }
 
+  /// Replaces what is known of a table by all records of another one, of any rows and seed. Keys
+  /// keep their rows where this table's blocks allow it. Returns for each row of this table the one
+  /// that its key had, -1: none. Throws InvalidArgument for what no vocabulary holds.
+  std::vector<std::int64_t> adopt_records(int table, detail::VocabularyRecords records) {
+    const auto [placed, from] = layout_.place(table, std::move(records));
+    import_records(table, std::span(&placed, 1));
+    return from;
+  }
+
   /// Replaces what is known of a table by records that any ranks exported, in any order, joined or
   /// not; takes those that this rank decides about. `step()` becomes at least the last step of the
   /// records. Throws InvalidArgument for records of another table or with other options, and then
