@@ -1,21 +1,27 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What formats of the tables' rows do to a saved model's accuracy, and how long its scores take:
-// docs/serving/evaluate.md.
+// What formats of the tables' rows do to a saved model's accuracy, how long its scores take, and the
+// scores themselves of data without labels: docs/serving/evaluate.md.
 //   evaluate_model accuracy --checkpoint run7 --data clicks.tsv --test-fraction 0.1
 //   evaluate_model latency --checkpoint run7 --page latency.html
+//   evaluate_model predict --checkpoint run7 --data today.csv --keep user,item --out scores.csv
 #include "evaluate_model/evaluate.hpp"
 #include "support/files.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
 #include "support/text_format.hpp"
 
+#include <tessera/io/npy_header.hpp>
+
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +60,47 @@ void run_latency(const evaluate::LatencyOptions& options, const std::string& pag
   if (file) file->write(evaluate::latency_page(all, options));
 }
 
+/// A field of a CSV file: in quotes if it holds what would end it.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += c;
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+void run_predict(const evaluate::PredictOptions& options, const std::filesystem::path& out) {
+  support::check_paths({{"--data", options.data}, {"--checkpoint", options.checkpoint}},
+                       {{"--out", out}});
+  const bool npy = out.extension() == ".npy";
+  if (!npy && out.extension() != ".csv")
+    throw CLI::ValidationError(fmt::format("--out: '{}' must end in .npy or .csv", out.string()));
+  if (npy && !options.keep.empty())
+    throw CLI::ValidationError("--keep: a .npy file holds probabilities alone; give --out a .csv");
+  support::ResultFile file(out, "--out");
+  std::vector<float> values;  // of a .npy file, whose begin says how many there are
+  if (!npy) {
+    for (const std::string& name : options.keep) file.add(csv_field(name) + ',');
+    file.add("prediction\n");
+  }
+  const std::int64_t samples =
+      evaluate::predict(options, [&](std::span<const std::string> kept, float probability) {
+        if (npy) return values.push_back(probability);
+        std::string line;
+        for (const std::string& text : kept) line += csv_field(text) + ',';
+        file.add(fmt::format("{}{}\n", line, probability));
+      });
+  if (npy) {
+    file.add(tessera::detail::format_npy_header(tessera::detail::TensorType::f32,
+                                                std::vector<std::int64_t>{samples}));
+    file.add({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  }
+  file.finish();
+  fmt::print("{} samples\n", support::grouped(samples));
+}
+
 CLI::Option* checkpoint_option(CLI::App* app, std::filesystem::path& checkpoint) {
   return app
       ->add_option("--checkpoint", checkpoint,
@@ -63,12 +110,13 @@ CLI::Option* checkpoint_option(CLI::App* app, std::filesystem::path& checkpoint)
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Accuracy and latency of a model that train_dlrm or train_sequence saved",
-               "evaluate_model");
+  CLI::App app(
+      "Accuracy, latency and predictions of a model that train_dlrm or train_sequence saved",
+      "evaluate_model");
   app.option_defaults()->always_capture_default();
   app.require_subcommand(1);
 
-  evaluate::AccuracyOptions accuracy{.formats = kFormats};
+  evaluate::AccuracyOptions accuracy{{}, 1, kFormats};
   CLI::App* const how_right = app.add_subcommand(
       "accuracy", "AUC and log loss of each format of the tables' rows, on labelled data");
   how_right->option_defaults()->always_capture_default();
@@ -91,6 +139,29 @@ int run(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::IsMember(kFormats))
       ->option_text("fp32,bf16,fp16,int8,int8-half,int4");
+
+  evaluate::PredictOptions predict;
+  std::filesystem::path out;
+  CLI::App* const how_likely =
+      app.add_subcommand("predict", "Probabilities of samples without labels");
+  how_likely->option_defaults()->always_capture_default();
+  checkpoint_option(how_likely, predict.checkpoint);
+  how_likely
+      ->add_option("--data", predict.data, "A file with a header that has the model's columns")
+      ->required()
+      ->option_text("FILE");
+  support::add_text_format(*how_likely, predict.format, "a comma");
+  how_likely->add_option("--list-separator", predict.list_separator, "Between a list's entries");
+  support::choose(how_likely->add_option("--format", predict.row_format, "Of the tables' rows"),
+                  kFormats);
+  how_likely->add_option("--keep", predict.keep, "Columns of the data that go to the output, too")
+      ->delimiter(',')
+      ->option_text("COLUMN,...");
+  how_likely
+      ->add_option("--out", out,
+                   "Probabilities in the order of the samples: one of float32, or text")
+      ->required()
+      ->option_text("FILE.npy|FILE.csv");
 
   evaluate::LatencyOptions latency{
       .batch_sizes = {1, 4, 16, 64, 256, 1024, 4096}, .threads = {1, 2}, .loads = {0.5, 0.8}};
@@ -133,6 +204,7 @@ int run(int argc, char** argv) {
   if (!support::parse(app, argc, argv)) return 0;
   if (*how_right) run_accuracy(accuracy);
   if (*how_fast) run_latency(latency, page);
+  if (*how_likely) run_predict(predict, out);
   return 0;
 }
 

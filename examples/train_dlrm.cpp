@@ -16,13 +16,16 @@
 #include "train_dlrm/trainer.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/npy_header.hpp>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -141,16 +144,10 @@ RunLog::Event end_event(const Options& options, int ranks, const Clicks& clicks,
   return event;
 }
 
-/// A numpy file of one dimension: a header of a multiple of 64 bytes, then the numbers.
+/// A .npy file of one dimension.
 std::string npy_of(const std::vector<float>& values) {
-  std::string header =
-      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", values.size());
-  header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
-  header += '\n';
-  std::string text("\x93NUMPY\x01\x00", 8);
-  text += static_cast<char>(header.size() % 256);
-  text += static_cast<char>(header.size() / 256);
-  text += header;
+  std::string text = tessera::detail::format_npy_header(
+      tessera::detail::TensorType::f32, std::vector<std::int64_t>{std::ssize(values)});
   text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
   return text;
 }

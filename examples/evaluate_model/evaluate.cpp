@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string_view>
@@ -43,15 +44,17 @@ std::shared_ptr<const FrozenModel> load(const std::filesystem::path& folder,
   return frozen_model_of(checkpoint, {.format = parse_row_format(format)});
 }
 
-/// Labelled samples of a file, a block at a time.
+/// Samples of a file, a block at a time.
 class Samples {
  public:
-  Samples(const AccuracyOptions& options, const ModelDescription& model)
+  /// With labels; else with the texts of `kept` columns.
+  Samples(const DataOptions& options, const ModelDescription& model, bool labels,
+          std::span<const std::string> kept = {})
       : options_(options),
         model_(model),
         file_(options.data.string()),
         reader_(open_bytes(options.data), file_,
-                options.label.empty()
+                labels && options.label.empty()
                     ? criteo_lines()
                     : CsvReaderOptions{.separator = options.format.separator.empty()
                                                         ? ","
@@ -69,7 +72,8 @@ class Samples {
     const auto place = [&](const std::string& name, std::string_view who) {
       return column_place(header, name, where, who);
     };
-    label_ = options.label.empty() ? 0 : place(options.label, "--label");
+    if (labels) label_ = options.label.empty() ? 0 : place(options.label, "--label");
+    for (const std::string& name : kept) kept_.push_back(place(name, "--keep"));
     for (const NumberInput& input : model.numeric)
       places_.push_back(place(input.name, "the model"));
     for (const CategoryInput& input : model.features)
@@ -87,29 +91,35 @@ class Samples {
     return n;
   }
 
+  /// Labels, if asked for, and the kept columns of each sample of a block, one after another.
+  std::vector<float> labels;
+  std::vector<std::string> kept;
+
   /// Up to `most` more; false at the end.
-  bool next(std::int64_t most, ModelColumns& columns, std::vector<float>& labels) {
-    labels.clear();
+  bool next(std::int64_t most, ModelColumns& columns) {
+    labels.clear(), kept.clear();
+    std::int64_t samples = 0;
     for (auto& column : numbers_) column.clear();
     for (auto& column : texts_) column.clear();
     for (auto& column : lengths_) column.clear();
     number_lengths_.clear();
-    while (std::ssize(labels) < most) {
+    for (; samples < most; ++samples) {
       const std::span<const std::string_view> fields = reader_.next();
       if (fields.empty()) break;
       require<DataError>(fields.size() == columns_, "file '{}', line {}: {}", file_, reader_.line(),
                          reader_.wrong_field_count());
-      labels.push_back(label(fields[label_]));
+      if (label_) labels.push_back(label(fields[*label_]));
+      for (const std::size_t place : kept_) kept.emplace_back(fields[place]);
       take(fields);
     }
-    columns = {.samples = std::ssize(labels)};
+    columns = {.samples = samples};
     for (const auto& column : numbers_) columns.numbers.emplace_back(column);
     columns.number_lengths = number_lengths_;
     for (std::size_t f = 0; f < texts_.size(); ++f) {
       views_[f].assign(texts_[f].begin(), texts_[f].end());
       columns.categories.push_back({.texts = views_[f], .lengths = lengths_[f], .given = true});
     }
-    return !labels.empty();
+    return samples > 0;
   }
 
  private:
@@ -173,11 +183,13 @@ class Samples {
     return entries;
   }
 
-  const AccuracyOptions& options_;
+  const DataOptions& options_;
   const ModelDescription& model_;
   std::string file_;
   CsvReader reader_;
-  std::size_t columns_ = 0, label_ = 0;
+  std::size_t columns_ = 0;
+  std::optional<std::size_t> label_;
+  std::vector<std::size_t> kept_;
   std::vector<std::size_t> places_;  ///< of numeric columns, then of categories
   std::vector<std::vector<double>> numbers_;
   std::vector<std::vector<std::string>> texts_;
@@ -339,7 +351,42 @@ Latency open_loop(const Requests& requests, int threads, double seconds, double 
   });
 }
 
+double probability(float logit) { return 1 / (1 + std::exp(-double{logit})); }
+
+/// `first`: the number of the block's first sample in the file.
+void score(const FrozenModel& model, const DataOptions& options, std::int64_t first,
+           const ModelColumns& columns, EncodedSamples& encoded, std::vector<float>& logits) {
+  try {
+    model.inputs().encode(columns, encoded);
+  } catch (const InvalidArgument& error) {
+    throw DataError(fmt::format("file '{}', samples from {} on: {}", options.data.string(), first,
+                                error.what()));
+  }
+  logits.resize(static_cast<std::size_t>(columns.samples));
+  model.logits(encoded, logits);
+}
+
 }  // namespace
+
+std::int64_t predict(
+    const PredictOptions& options,
+    const std::function<void(std::span<const std::string> kept, float probability)>& sample) {
+  const std::shared_ptr<const FrozenModel> model = load(options.checkpoint, options.row_format);
+  Samples data(options, model->description(), false, options.keep);
+  ModelColumns columns;
+  EncodedSamples encoded;
+  std::vector<float> logits;
+  std::int64_t done = 0;
+  while (data.next(4096, columns)) {
+    score(*model, options, done, columns, encoded, logits);
+    for (std::size_t s = 0; s < logits.size(); ++s)
+      sample(std::span(data.kept).subspan(s * options.keep.size(), options.keep.size()),
+             static_cast<float>(probability(logits[s])));
+    done += columns.samples;
+  }
+  require<DataError>(done > 0, "file '{}' holds no samples", options.data.string());
+  return done;
+}
 
 std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& samples) {
   std::vector<Accuracy> all;
@@ -348,34 +395,27 @@ std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& sam
   for (const std::string& format : options.formats) {
     const std::shared_ptr<const FrozenModel> model = load(options.checkpoint, format);
     if (skipped < 0) {
-      const std::int64_t lines = Samples(options, model->description()).count();
+      const std::int64_t lines = Samples(options, model->description(), true).count();
       require<DataError>(lines > 0, "file '{}' holds no samples", options.data.string());
       samples = std::max<std::int64_t>(
           1, std::llround(options.test_fraction * static_cast<double>(lines)));
       skipped = lines - samples;
     }
-    Samples data(options, model->description());
+    Samples data(options, model->description(), true);
     data.skip(skipped);
     Accuracy one{.format = format, .bytes = model->tables().bytes()};
     Auc auc;
     LogLoss loss;
     ModelColumns columns;
     EncodedSamples encoded;
-    std::vector<float> labels, logits;
+    std::vector<float> logits;
     std::size_t done = 0;
-    while (data.next(4096, columns, labels)) {
-      try {
-        model->inputs().encode(columns, encoded);
-      } catch (const InvalidArgument& error) {
-        throw DataError(fmt::format("file '{}', samples from {} on: {}", options.data.string(),
-                                    skipped + static_cast<std::int64_t>(done), error.what()));
-      }
-      logits.resize(labels.size());
-      model->logits(encoded, logits);
-      auc.add(logits, labels);
-      loss.add(logits, labels);
+    while (data.next(4096, columns)) {
+      score(*model, options, skipped + static_cast<std::int64_t>(done), columns, encoded, logits);
+      auc.add(logits, data.labels);
+      loss.add(logits, data.labels);
       for (std::size_t s = 0; s < logits.size(); ++s, ++done) {
-        const double score = 1 / (1 + std::exp(-double{logits[s]}));
+        const double score = probability(logits[s]);
         if (all.empty()) first.push_back(static_cast<float>(score));
         one.largest_difference = std::max(one.largest_difference, std::abs(score - first[done]));
       }

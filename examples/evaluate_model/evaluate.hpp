@@ -7,18 +7,25 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace evaluate {
 
-struct AccuracyOptions {
+/// A file of samples, and the model that scores them.
+struct DataOptions {
   std::filesystem::path checkpoint{};  ///< or a folder of such
   std::filesystem::path data{};
-  std::string label{};           ///< its column in a file with a header; empty: Criteo's lines
-  support::TextFormat format{};  ///< of such a file; without a separator, commas
+  /// The column of labels in a file with a header; empty: Criteo's lines, or none where labels are
+  /// not asked for.
+  std::string label{};
+  support::TextFormat format{};  ///< of a file with a header; without a separator, commas
   char list_separator = '|';
+};
+
+struct AccuracyOptions : DataOptions {
   double test_fraction = 1;  ///< the last lines
   std::vector<std::string> formats{};
 };
@@ -34,6 +41,18 @@ struct Accuracy {
 /// Scores the data with every format; the first is what others are compared with. Throws DataError
 /// that names the checkpoint, or the file, line and column.
 std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& samples);
+
+struct PredictOptions : DataOptions {
+  std::string row_format = "fp32";
+  std::vector<std::string> keep{};  ///< columns that go to the output, too
+};
+
+/// Scores all samples of a file with a header and no labels. Tells `sample` the values of the kept
+/// columns and the probability of each, in their order. Throws DataError as `accuracy` does.
+/// Returns how many there are.
+std::int64_t predict(
+    const PredictOptions& options,
+    const std::function<void(std::span<const std::string> kept, float probability)>& sample);
 
 struct LatencyOptions {
   std::filesystem::path checkpoint{};

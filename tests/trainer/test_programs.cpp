@@ -27,7 +27,7 @@ struct Program {
 /// Those that were built: a program whose libraries are missing is not.
 std::vector<Program> programs() {
   std::vector<Program> all{{"convert_dataset", {"to-binary", "to-csv", "to-tsv"}, 6},
-                           {"evaluate_model", {"accuracy", "latency"}, 14},
+                           {"evaluate_model", {"accuracy", "latency", "predict"}, 14},
                            {"export_onnx", {}, 2},
                            {"serve_model", {}, 18},
                            {"tessera_plan", {}, 20},
