@@ -86,9 +86,7 @@ class SchemaParser {
     const YamlNode& root = yaml_.root();
     check_keys(root, "a schema",
                {"label", "numeric", "categorical", "columns", "separator", "quote", "empty_words"});
-    schema_.label = name(member(root, "label",
-                                "the column of labels, as in 'label: clicked' "
-                                "(evaluate_model predict scores files without)"));
+    schema_.label = name(member(root, "label", "the column of labels, as in 'label: clicked'"));
     names_.insert(schema_.label);
     if (const YamlNode* numeric = yaml_.find(root, "numeric"))
       for (const std::size_t item : list(*numeric, "numeric").items) add_numeric(yaml_[item]);
