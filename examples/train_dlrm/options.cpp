@@ -577,7 +577,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       add("--optimizer", options.optimizer,
           "Of the embeddings: sgd, momentum, lion, adagrad, rowwise-adagrad, the same with "
           "weight decay, -l2 or -decoupled, or with rates by how often a row occurs, -counted, "
-          "adam, adamw, partial-rowwise-adam, lamb, or ftrl, whose rate stays; with constants as "
+          "adam, adamw, partial-rowwise-adam, adam-counted, which corrects each row by its own "
+          "count, lamb, or ftrl, whose rate stays; with constants as "
           "in 'rowwise-adagrad-l2(weight_decay=1e-5)'; or pairs NAME:PATTERN, as in "
           "'ftrl(l1=0.1):C1*,frozen:C26,rowwise-adagrad:*', of which the first that matches a "
           "table's name counts; frozen: tables that never change")
@@ -586,7 +587,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   add("--freeze", options.freeze,
       "Tables that never change, by name or PATTERN, as in 'user,item*': --optimizer is for the "
       "others")
-      ->option_text("PATTERN,...")
+      ->option_text("PATTERN,... [none]")
       ->check([](const std::string& text) {
         return text.empty() ? std::string()
                             : error_of<parse_optimizers>(frozen(text, false) + "sgd");
@@ -595,7 +596,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad, rowwise-adagrad and -l2 and "
       "-decoupled 0.04, -counted 10, or 0.04 where its `rate` is faster or slower, adam, adamw and "
-      "partial-rowwise-adam 0.01, lamb 0.1, ftrl 0.1");
+      "partial-rowwise-adam, adam-counted 0.01, lamb 0.1, ftrl 0.1");
   const CLI::Option* wide[] = {
       add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights, as above")
           ->option_text("NAME[(KEY=VALUE,...)] [" + options.wide_optimizer + "]")

@@ -216,8 +216,8 @@ std::vector<std::string> optimizer_changes(std::string_view before, std::string_
 }
 
 std::array<float, kOptimizers.size()> standard_rates(std::string_view text) {
-  std::array<float, kOptimizers.size()> rates{10,    0.04f, 0.04f,  0.01f, 0.1f,  2,  0.01f,
-                                              0.01f, 0.1f,  0.003f, 0.04f, 0.04f, 10, 0};
+  std::array<float, kOptimizers.size()> rates{10,   0.04f,  0.04f, 0.01f, 0.1f, 2,     0.01f, 0.01f,
+                                              0.1f, 0.003f, 0.04f, 0.04f, 10,   0.01f, 0};
   // rates of rows by their counts: as Sgd's, or factors of row-wise Adagrad's
   for (const OptimizerOfTables& pair : parse_optimizers(text))
     if (tessera::CountedRowWiseAdagrad counted; pair.optimizer == kCounted) {

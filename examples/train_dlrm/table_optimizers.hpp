@@ -21,7 +21,7 @@
 namespace dlrm {
 
 /// Optimizers of tables by name: the training groups that are compiled in.
-inline constexpr std::array<std::string_view, 14> kOptimizers{"sgd",
+inline constexpr std::array<std::string_view, 15> kOptimizers{"sgd",
                                                               "adagrad",
                                                               "rowwise-adagrad",
                                                               "adam",
@@ -34,6 +34,7 @@ inline constexpr std::array<std::string_view, 14> kOptimizers{"sgd",
                                                               "rowwise-adagrad-l2",
                                                               "rowwise-adagrad-decoupled",
                                                               "rowwise-adagrad-counted",
+                                                              "adam-counted",
                                                               "frozen"};
 using TableOptimizers = tessera::TrainingGroups<
     tessera::Train<tessera::Sgd>, tessera::Train<tessera::Adagrad>,
@@ -42,8 +43,9 @@ using TableOptimizers = tessera::TrainingGroups<
     tessera::Train<tessera::AdamW>, tessera::Train<tessera::PartialRowWiseAdam>,
     tessera::Train<tessera::Lamb>, tessera::Train<tessera::Lion>,
     tessera::Train<tessera::RowWiseAdagradL2>, tessera::Train<tessera::RowWiseAdagradDecoupled>,
-    tessera::Train<tessera::CountedRowWiseAdagrad>, tessera::Frozen<>>;
-inline constexpr int kFtrl = 4, kCounted = 12, kFrozen = 13;
+    tessera::Train<tessera::CountedRowWiseAdagrad>, tessera::Train<tessera::CountedAdam>,
+    tessera::Frozen<>>;
+inline constexpr int kFtrl = 4, kCounted = 12, kFrozen = 14;
 
 /// f(name, constant) for each constant of an optimizer that a command line may give.
 template <class O, class F>

@@ -199,6 +199,7 @@ TEST_CASE("update: optimizers of the library, 32 and 16 bits") {
   check_optimizer<Half>(RowWiseAdagrad{});
   check_optimizer<float>(Ftrl{.l1 = 0.1f});
   check_optimizer<float>(PartialRowWiseAdam{});
+  check_optimizer<float>(CountedAdam{});
   check_optimizer<float>(Lamb{.weight_decay = 0.1f});
   check_optimizer<float>(AdamW{});
   check_optimizer<float>(Momentum{.nesterov = true});

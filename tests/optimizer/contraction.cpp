@@ -84,6 +84,7 @@ std::vector<std::uint32_t> TESSERA_TEST_TRAINED() {
   train<float>(Lion{.weight_decay = 0.1f}, bits), train<Lanes>(Lion{}, bits);
   train<float>(AdamW{}, bits), train<Lanes>(AdamW{}, bits);
   train<float>(PartialRowWiseAdam{}, bits), train<Lanes>(PartialRowWiseAdam{}, bits);
+  train<float>(CountedAdam{}, bits), train<Lanes>(CountedAdam{}, bits);
   train<float>(Lamb{.weight_decay = 0.1f}, bits), train<Lanes>(Lamb{}, bits);
   train<float>(Ftrl{.l1 = 0.1f}, bits), train<Lanes>(Ftrl{.l1 = 0.1f}, bits);
   const RowWiseAdagradL2 l2{.weight_decay = 0.1f};

@@ -139,6 +139,7 @@ TEST_CASE("the laws hold for every optimizer") {
   CHECK(joined(laws::optimizer_laws(Momentum{.nesterov = true})) == "");
   CHECK(joined(laws::optimizer_laws(AdamW{.weight_decay = 0})) == "");
   CHECK(joined(laws::optimizer_laws(PartialRowWiseAdam{})) == "");
+  CHECK(joined(laws::optimizer_laws(CountedAdam{})) == "");
   CHECK(joined(laws::optimizer_laws(Lamb{})) == "");
   CHECK(joined(laws::optimizer_laws(Lion{})) == "");
   CHECK(joined(laws::optimizer_laws(RowWiseAdagradL2{})) == "");
@@ -178,6 +179,7 @@ TEST_CASE("columns of a register at once are single ones") {
   check_lanes(Momentum{.nesterov = true});
   check_lanes(AdamW{});
   check_lanes(PartialRowWiseAdam{.weight_decay = 0.1f});
+  check_lanes(CountedAdam{.weight_decay = 0.1f});
   check_lanes(Lamb{.weight_decay = 0.1f});
   check_lanes(Lion{.weight_decay = 0.1f});
   check_lanes(RowWiseAdagradL2{.weight_decay = 0.1f});
@@ -409,4 +411,37 @@ TEST_CASE(
   };
   CHECK(run_steps(std::integral_constant<int, 20>{}) ==
         run_steps(std::integral_constant<int, op::dynamic_width>{}));
+}
+
+TEST_CASE(
+    "CountedAdam corrects a row by its own count: golden values, and AdamW's where they agree") {
+  // Python 3.11, in double: one row, updated in global steps 1, 40 and 41
+  const CountedAdam optimizer{.weight_decay = 0.5f};
+  float weight = 1, state[2] = {0, 0}, count[1] = {0};
+  const float gradients[] = {0.5f, -0.25f, 0.125f};
+  const std::int64_t steps[] = {1, 40, 41};
+  const double golden[] = {0.849999999764826, 0.780866296759043, 0.707780068088735};
+  for (int i = 0; i < 3; ++i) {
+    const auto step = optimizer.at(0.1f, steps[i]);
+    const auto row = step.row(count, 0);
+    weight = step.element(weight, gradients[i], state, row);
+    CHECK(weight == doctest::Approx(golden[i]).epsilon(1e-6));
+  }
+  CHECK(count[0] == 3);
+  // a row of every step is AdamW's; one that rests is not
+  for (const bool rests : {false, true}) {
+    float counted = 1, global = 1, a[2] = {0, 0}, b[2] = {0, 0}, updates[1] = {0};
+    double apart = 0;
+    for (std::int64_t t = 1; t <= 200; ++t) {
+      if (rests && t % 50 != 0) continue;
+      const float gradient = static_cast<float>(t % 7) / 3 - 1;
+      const auto one = CountedAdam{}.at(0.01f, t);
+      const auto other = AdamW{.weight_decay = 0}.at(0.01f, t);
+      const auto row = one.row(updates, 0);
+      counted = one.element(counted, gradient, a, row);
+      global = other.element(global, gradient, b, {});
+      apart = std::max(apart, std::abs(static_cast<double>(counted) - global));
+    }
+    CHECK((rests ? apart > 1e-3 : apart < 1e-5));
+  }
 }

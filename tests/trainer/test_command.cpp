@@ -42,7 +42,7 @@ TEST_CASE("every plan and optimizer learns, and results are complete") {
         "'lamb:C1*,momentum:C20,adamw:C2*,partial-rowwise-adam:C3,"
         "rowwise-adagrad-l2(weight_decay=1e-5):C4,"
         "rowwise-adagrad-decoupled(weight_decay=1e-3,epsilon=1e-7):C5,"
-        "rowwise-adagrad-counted(rate=faster,power=0.5,most=100):C6,lion:*'"}) {
+        "rowwise-adagrad-counted(rate=faster,power=0.5,most=100):C6,adam-counted:C7,lion:*'"}) {
     nlohmann::json first;
     for (const std::string& plan : kPlans) {
       CAPTURE(plan);

@@ -130,6 +130,53 @@ struct PartialRowWiseAdam {
   }
 };
 
+/// AdamW whose t is the row's own: how often its row has been updated, so that a rare row's first
+/// steps are corrected as a frequent one's were. FBGEMM's ADAM with use_rowwise_bias_correction.
+///
+///     EmbeddingCollection<MyPlan, CountedAdam, Host, Comm> embeddings(
+///         communicator, Host(), {.optimizer = {.beta2 = 0.99f}});
+struct CountedAdam {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+  float weight_decay = 0;
+
+  static constexpr int element_states = 2, row_states = 1;
+  static constexpr bool device_steps = true;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 3> state_names{"m", "v", "count"};
+
+  struct Step {
+    detail::AdamConstants adam;  ///< but for mean and root, which are the row's
+    float log_beta1, log_beta2, decay;
+    struct Row {
+      float rate, root;
+    };
+    TESSERA_HOST_DEVICE Row row(float* row_state, float) const {
+      using namespace math;
+      row_state[0] += 1;
+      return {adam.learning_rate / -expm1f(row_state[0] * log_beta1),
+              1 / square_root(-expm1f(row_state[0] * log_beta2))};
+    }
+    TESSERA_SIDE_OF_ARGUMENTS
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row& row) const {
+      using namespace math;
+      adam.move(gradient, state);
+      return multiply_add(
+          decay, weight,
+          -row.rate * state[0] / multiply_add(row.root, square_root(state[1]), adam.epsilon));
+    }
+  };
+  constexpr float initial_state(int) const { return 0; }
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t) const {
+    return {detail::AdamConstants::at(beta1, beta2, epsilon, learning_rate, 1),
+            static_cast<float>(std::log(static_cast<double>(beta1))),
+            static_cast<float>(std::log(static_cast<double>(beta2))),
+            static_cast<float>(1 - static_cast<double>(learning_rate) * weight_decay)};
+  }
+};
+
 /// Adam's direction r = (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) + epsilon) + weight_decay w, as long
 /// as the row itself: w -= lr |w|/|r| r, with 1 for the ratio where either norm is 0. You et al.
 /// 2020, with a table row as a layer, as FBGEMM's LAMB. Lazy, as AdamW.
@@ -179,6 +226,7 @@ struct Lamb {
   }
 };
 
-static_assert(Optimizer<AdamW> && Optimizer<PartialRowWiseAdam> && Optimizer<Lamb>);
+static_assert(Optimizer<AdamW> && Optimizer<PartialRowWiseAdam> && Optimizer<CountedAdam> &&
+              Optimizer<Lamb>);
 
 }}  // namespace tessera::v0
