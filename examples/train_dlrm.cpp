@@ -83,6 +83,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
       {"seed", options.seed},
       {"dense_parameters", result.dense_parameters},
       {"embedding_parameters", result.embedding_parameters}};
+  if (options.epochs == Options::kAutoEpochs) json["epochs"] = "auto";
   if (std::isfinite(result.best_auc)) json["best_auc"] = result.best_auc;
   json["mode"] = options.mode;
   json["evaluations"] = nlohmann::ordered_json::array();

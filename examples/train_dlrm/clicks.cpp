@@ -94,7 +94,7 @@ class Synthetic final : public Clicks {
                     .threads = options.threads_per_rank}),
         name_(options.synthetic_model),
         with_keys_(options.vocabulary),
-        test_(test_part(options.samples, options.test_fraction)),
+        test_(test_part(options.samples, options.held_out())),
         train_(options.samples - test_),
         checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows,
                               options.seed)) {
@@ -188,7 +188,7 @@ class CriteoFile final : public Clicks {
     bad_lines_ = file.bad_lines();
     first_bad_line_ = file.first_bad_line();
     require<DataError>(lines > 0, "file '{}' holds no clicks", path_);
-    test_ = test_part(lines, options.test_fraction);
+    test_ = test_part(lines, options.held_out());
     train_ = lines - test_;
     CriteoStatistics statistics;
     std::int64_t left = train_;
@@ -337,7 +337,7 @@ class TabularClicks final : public Clicks {
   explicit TabularClicks(const Options& options)
       : raw_(options.vocabulary),
         file_(options.data, schema_for(options),
-              {.test_fraction = options.test_fraction,
+              {.test_fraction = options.held_out(),
                .bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal,
                .window = options.shuffle_window,
                .threads = options.parser_threads,

@@ -170,6 +170,23 @@ void resolve(Options& options, const std::string& config, bool dense_rate_given)
   tessera::require<CLI::ValidationError>(options.mode == "train" || options.start_from.empty(),
                                          "--start-from is for trainings; leave it out of --mode {}",
                                          options.mode);
+  if (options.validation_fraction > 0) {
+    tessera::require<CLI::ValidationError>(
+        !std::filesystem::is_directory(options.data, ignored),
+        "--validation-fraction is for files and synthetic clicks; the folder '{}' says itself what "
+        "its samples are for",
+        options.data);
+    if (options.epochs == 0) options.epochs = Options::kAutoEpochs;
+  }
+  if (options.epochs == Options::kAutoEpochs && options.mode == "train") {
+    tessera::require<CLI::ValidationError>(
+        options.validation_fraction > 0,
+        "--epochs auto needs samples to test models on: add --validation-fraction 0.1");
+    tessera::require<CLI::ValidationError>(
+        !options.save.empty(), "--epochs auto keeps the best model in DIR/best: add --save DIR");
+    if (options.evals_per_epoch == 0) options.evals_per_epoch = 1;
+    if (options.schedule.empty()) options.constant_rates = true;
+  }
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.virtual_ranks > 0) {
     const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
@@ -301,6 +318,16 @@ std::vector<std::string_view> names_of_synthetic_models() {
   return names;
 }
 
+/// "auto" or a number. Throws CLI::ValidationError.
+int epochs_of(const std::string& text) {
+  if (text == "auto") return Options::kAutoEpochs;
+  const std::optional<int> epochs = number_of<int>(text);
+  tessera::require<CLI::ValidationError>(epochs && *epochs >= 1 && *epochs <= 1'000'000,
+                                         "--epochs: {} is not a number from 1 to 1000000, or auto",
+                                         text);
+  return *epochs;
+}
+
 /// "1/1000" or "0.001". Throws CLI::ValidationError.
 double scale_of(const std::string& text) {
   const std::size_t slash = text.find('/');
@@ -338,14 +365,15 @@ void set_model(Options& options) {
 }
 
 /// Another one than the training's is no contradiction.
-constexpr std::string_view kTestFraction = "--test-fraction";
+constexpr std::string_view kTestFraction = "--test-fraction",
+                           kValidationFraction = "--validation-fraction";
 
 /// Options that say what the model is and how data become its rows; of made-up data the seed, too.
-constexpr std::array<std::string_view, 17> kModelOptions{
-    "--embedding-width", "--interaction-width", "--model",      "--bottom-mlp", "--top-mlp",
-    "--interaction",     "--cross-layers",      "--cross-rank", "--max-rows",   "--min-count",
-    "--vocabulary",      "--eviction",          "--samples",    "--power",      "--scale",
-    "--synthetic-model", kTestFraction};
+constexpr std::array<std::string_view, 18> kModelOptions{
+    "--embedding-width", "--interaction-width", "--model",          "--bottom-mlp", "--top-mlp",
+    "--interaction",     "--cross-layers",      "--cross-rank",     "--max-rows",   "--min-count",
+    "--vocabulary",      "--eviction",          "--samples",        "--power",      "--scale",
+    "--synthetic-model", kTestFraction,         kValidationFraction};
 
 std::optional<Options> parse_words(const std::vector<std::string>& words) {
   Options options;
@@ -433,6 +461,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       ->needs(synthetic);
   limit(add("--test-fraction", options.test_fraction,
             "Share of the samples, the last ones, that test the model"),
+        0.0, 0.9, "F");
+  limit(add("--validation-fraction", options.validation_fraction,
+            "Share of the training samples, the last ones, on which models are tested during "
+            "training, in place of the test samples"),
         0.0, 0.9, "F");
   limit<std::int64_t>(
       add("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows"),
@@ -650,8 +682,14 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   // a row may be given to another key while its gradients wait
   vocabulary->excludes(accumulate);
   buckets->excludes(accumulate);
-  limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
-        "file 3, synthetic 1");
+  shared.emplace_back("--epochs", [&options] { return options.epochs_text(); });
+  app.add_option_function<std::string>(
+         "--epochs", [&options](const std::string& text) { options.epochs = epochs_of(text); },
+         "Passes over the training samples; auto: until --validation-fraction's AUC has not risen "
+         "in --patience tests, and the best model, kept in DIR/best, is tested")
+      ->option_text("E [file 3, synthetic 1, with --validation-fraction auto]");
+  limit(add("--patience", options.patience, "Tests without a better one that end --epochs auto"), 1,
+        1'000, "N");
   limit<std::int64_t>(add("--max-steps", options.max_steps,
                           "End after so many steps; the rates stay those of all --epochs"),
                       1, kMost, "N", "all of --epochs");
@@ -792,8 +830,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 }
 
 /// What is new data's own, if a model starts from the checkpoint of other data.
-constexpr std::array<std::string_view, 5> kDataOptions{"--samples", "--power", "--scale", "--seed",
-                                                       kTestFraction};
+constexpr std::array<std::string_view, 6> kDataOptions{
+    "--samples", "--power", "--scale", "--seed", kTestFraction, kValidationFraction};
 
 /// The words, and the options of the checkpoint that is tested, or that this training starts from,
 /// which it tells itself.

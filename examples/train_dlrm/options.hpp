@@ -34,6 +34,7 @@ struct Options {
   int parser_threads = 1;
   std::int64_t samples = 1'600'000;
   double test_fraction = 0.1;
+  double validation_fraction = 0;  ///< of the training samples
   bool skip_bad_lines = false;
   std::int64_t max_rows = 0;  ///< 0 here and below: not given
   std::int64_t min_count = 10;
@@ -84,7 +85,9 @@ struct Options {
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
   std::int64_t accumulate = 1;  ///< batches of a step
+  static constexpr int kAutoEpochs = 1'000'001;
   int epochs = 0;
+  int patience = 2;             ///< tests without a better one that end kAutoEpochs
   bool constant_rates = false;  ///< else they fall in a straight line to 0
   /// stages of the rates, as Schedule::parse reads them; empty: as above, dense: as the tables'
   std::string schedule, dense_schedule;
@@ -118,6 +121,11 @@ struct Options {
   std::int64_t memory_before_files() const {
     return backend == "cuda" ? device_memory : host_memory;
   }
+  std::string epochs_text() const {
+    return epochs == kAutoEpochs ? "auto" : std::to_string(epochs);
+  }
+  /// Share of all samples that no training sees: those of validations, then those of the test.
+  double held_out() const { return test_fraction + (1 - test_fraction) * validation_fraction; }
   /// Whether it matters how data become rows: the model is saved, or compared with a saved one.
   bool describes() const { return !save.empty() || !start_from.empty(); }
   /// Whether --log, --report or --trace wants the times of stages.

@@ -73,9 +73,9 @@ class Saver {
       tessera::add_model_description(contents_, describe(options, clicks.shape(), clicks.inputs()),
                                      clicks.inputs().lists);
     // What the position in the data and the learning rates depend on; all else may change.
-    position_ =
-        fmt::format("{} training samples, batch size {}, {} epochs, seed {}",
-                    clicks.train_samples(), options.batch_size, options.epochs, options.seed);
+    position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}",
+                            clicks.train_samples(), options.batch_size, options.epochs_text(),
+                            options.seed);
     if (options.accumulate > 1) position_ += fmt::format(", {} batches a step", options.accumulate);
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
@@ -107,6 +107,7 @@ class Saver {
     });
     if (!latest) return 0;
     const std::int64_t step = load(*latest);
+    find_best();
     unproven_ = step;
     return step;
   }
@@ -130,23 +131,24 @@ class Saver {
     return load(*latest);
   }
 
+  /// The step of the best model, of this training or the one that it goes on with.
+  std::optional<std::int64_t> best_step() const { return best_step_; }
+  /// Loads the best model. Answers its step and AUC.
+  std::pair<std::int64_t, double> load_best() {
+    const std::filesystem::path folder =
+        best_folder() / tessera::detail::checkpoint_name(*best_step_);
+    return {load(folder, false), *best_};
+  }
+
   /// Keeps the model in the folder `best` if its AUC is above those before, also of the training
   /// that this one goes on with. All ranks give the same AUC.
   void keep_best(std::int64_t step, double auc) {
     if (options_.save.empty()) return;
     const std::filesystem::path folder = best_folder();
-    tessera::detail::on_all_ranks(communicator_, [&] {
-      if (best_) return;
-      best_ = -1;
-      if (const auto last = options_.resume ? tessera::latest_checkpoint(folder) : std::nullopt) {
-        auto texts = tessera::detail::read_manifest(*last).first.texts;
-        best_ = std::stod(texts.contains("auc") ? texts["auc"] : "-1");
-      }
-    });
-    // all have looked before one writes
-    communicator_.barrier();
+    if (!best_) find_best();
     if (!(auc > *best_)) return;
     best_ = auc;
+    best_step_ = step;
     if (running_) saved(running_->finish(communicator_));
     tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) check_folder(folder);
@@ -207,6 +209,22 @@ class Saver {
   }
 
  private:
+  /// Looks for the best model of the training that this one goes on with. Collective.
+  void find_best() {
+    best_ = -1;
+    tessera::detail::on_all_ranks(communicator_, [&] {
+      const auto last = options_.resume ? tessera::latest_checkpoint(best_folder()) : std::nullopt;
+      if (!last) return;
+      const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*last).first;
+      const auto auc = manifest.texts.find("auc");
+      if (auc == manifest.texts.end()) return;
+      best_ = std::stod(auc->second);
+      best_step_ = manifest.step;
+    });
+    // all have looked before one writes
+    communicator_.barrier();
+  }
+
   static constexpr const char* kStopped = "stopped at AUC";
 
   std::filesystem::path best_folder() const {
@@ -222,7 +240,7 @@ class Saver {
                      checkpoint.string(), data == texts.end() ? "" : data->second, data_);
   }
 
-  std::int64_t load(const std::filesystem::path& checkpoint) {
+  std::int64_t load(const std::filesystem::path& checkpoint, bool says = true) {
     const Whole whole(contents_, vocabulary_);
     std::vector<std::string> begun_anew;
     tessera::detail::Manifest loaded;
@@ -241,7 +259,7 @@ class Saver {
       tessera::detail::on_all_ranks(communicator_,
                                     [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
     if (options_.mode != "train") check_finite(checkpoint, whole.contents);
-    if (communicator_.rank() != 0) return loaded.step;
+    if (communicator_.rank() != 0 || !says) return loaded.step;
     fmt::print("resumed from {}\n", checkpoint.string());
     if (options_.mode == "train" && !begun_anew.empty())
       for (const std::string& line :
@@ -340,6 +358,7 @@ class Saver {
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;
   std::optional<double> stopped_;
+  std::optional<std::int64_t> best_step_;
   std::optional<double> best_;  ///< AUC of the model in the folder `best`; -1: there is none
 };
 

@@ -67,6 +67,10 @@ class Rank {
                 std::max<std::int64_t>(1, parts_ / communicators.main.size()))),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         wide_table_(shape.wide > 0 ? static_cast<int>(shape.data_tables) : 0),
+        validation_(options.validation_fraction > 0
+                        ? std::llround(static_cast<double>(clicks.test_samples()) *
+                                       (1 - options.test_fraction / options.held_out()))
+                        : 0),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
@@ -95,7 +99,7 @@ class Rank {
       loaded_step = saver_.load();
     if (options_.mode == "inference") measure(result);
     if (!tested_) {
-      const Quality quality = test(kNothing, &result);
+      const Quality quality = test(kNothing, end_samples(), &result);
       if (first()) result.quality = quality;
     }
     if (first()) {
@@ -108,7 +112,7 @@ class Rank {
     }
     if (!options_.feature_check) return;
     for (int f = 0; f <= features_; ++f) {
-      const double auc = test(f).auc;
+      const double auc = test(f, end_samples()).auc;
       if (first()) result.auc_without.push_back(auc);
     }
   }
@@ -174,7 +178,7 @@ class Rank {
       start_from(options_, clicks_, communicator_, *model_, vocabulary_);
     const bool stopped = options_.stop_at_auc > 0 && saver_.stopped_at() &&
                          *saver_.stopped_at() >= options_.stop_at_auc;
-    if (stopped) steps = step;
+    if (stopped || out_of_patience(step, per_epoch)) steps = step;
     const bool ended = step > 0 && step == steps;
     if (first() && ended)
       fmt::print(
@@ -271,8 +275,9 @@ class Rank {
         if (options_.stop_at_auc > 0 && auc >= options_.stop_at_auc) {
           saver_.stop_at(auc);
           steps = step;
-          tested_ = true;
+          tested_ = validation_ == 0;
         }
+        if (out_of_patience(step, per_epoch)) steps = step;
       }
       const bool last = step == steps;
       if (saver_.wants_look(step, last)) {
@@ -309,14 +314,29 @@ class Rank {
       if (pauses) start();
     }
     if (trace) trace->write();  // ended early
-    if (!tested_ && options_.evals_per_epoch > 0) {
+    if (!tested_ && options_.evals_per_epoch > 0 && !(automatic() && step == last_validation_)) {
       evaluate(step, result);
-      tested_ = true;
+      tested_ = validation_ == 0;
+    }
+    if (automatic()) {
+      const auto [best, auc] = saver_.load_best();
+      if (first())
+        fmt::print("the best model is that of step {}, validation AUC {:.4f}: the test is of it\n",
+                   best, auc);
     }
     if (!first()) return;
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
+  }
+
+  /// Whether validations end the training.
+  bool automatic() const { return options_.epochs == Options::kAutoEpochs; }
+  /// Whether the last --patience tests were not better than one before.
+  bool out_of_patience(std::int64_t step, std::int64_t per_epoch) const {
+    const std::int64_t tests = std::min(options_.evals_per_epoch, per_epoch);
+    return automatic() && saver_.best_step() &&
+           (step - *saver_.best_step()) * tests >= options_.patience * per_epoch;
   }
 
   void stop_timing() {
@@ -359,13 +379,15 @@ class Rank {
   /// on all ranks.
   double evaluate(std::int64_t step, Result& result) {
     const StageTimes::Timed timed(times_, StageTimes::test);
-    const Quality quality = test(kNothing, &result);
+    const Quality quality =
+        test(kNothing, validation_ > 0 ? Samples{0, validation_} : end_samples(), &result);
     double auc = first() ? quality.auc : 0;
     communicator_.all_reduce(std::span<double>(&auc, 1));
     if (first()) {
       result.quality = quality;
       result.evaluations.emplace_back(step, quality);
-      fmt::print("step {}: test AUC {:.4f}, log loss {:.4f}\n", step, quality.auc, quality.logloss);
+      fmt::print("step {}: {} AUC {:.4f}, log loss {:.4f}\n", step,
+                 validation_ > 0 ? "validation" : "test", quality.auc, quality.logloss);
       if (log_ != nullptr)
         log_->add({{"event", "test"},
                    {"step", step},
@@ -374,6 +396,7 @@ class Rank {
                    {"normalized_entropy", quality.normalized_entropy},
                    {"calibration", quality.calibration}});
     }
+    last_validation_ = step;
     saver_.keep_best(step, auc);
     return auc;
   }
@@ -410,9 +433,20 @@ class Rank {
     return std::exchange(loss_, 0.0) / static_cast<double>(step - last_report_);
   }
 
-  /// What the test samples say, on the first rank. `without`: exchange this category's ids between
+  /// Some of the samples behind the training's.
+  struct Samples {
+    std::int64_t begin, end;
+    /// of the batch that begins there
+    std::int64_t batch(std::int64_t at, std::int64_t most) const {
+      return std::min(most, end - at);
+    }
+  };
+  /// Those behind the validations'.
+  Samples end_samples() const { return {validation_, clicks_.test_samples()}; }
+
+  /// What test samples say, on the first rank. `without`: exchange this category's ids between
   /// samples (features_: all). `result`, if given, gets the predictions, if asked for.
-  Quality test(int without, Result* result = nullptr) {
+  Quality test(int without, const Samples& samples, Result* result = nullptr) {
     std::vector<float>* const probabilities =
         first() && result != nullptr && !options_.predictions.empty() ? &result->predictions
                                                                       : nullptr;
@@ -422,13 +456,14 @@ class Rank {
     LogLoss loss;
     NormalizedEntropy entropy;
     Calibration calibration;
-    for (std::int64_t begin = 0; begin < clicks_.test_samples();
+    for (std::int64_t begin = samples.begin; begin < samples.end;
          begin += options_.eval_batch_size) {
-      read_test_batch(begin);
+      const std::int64_t size = samples.batch(begin, options_.eval_batch_size);
+      read_test_batch(begin, size);
       for (int f = 0; f < features_; ++f)
         if (without == f || without == features_) exchange_ids(f);
       // per batch, so that samples come in their order however many ranks there are
-      const std::vector<float> logits = gather(model_->forward(batch_, test_batch_size(begin))),
+      const std::vector<float> logits = gather(model_->forward(batch_, size)),
                                labels = gather(batch_.labels);
       if (!first()) continue;
       loss.add(logits, labels);
@@ -446,12 +481,8 @@ class Rank {
             calibration.value()};
   }
 
-  std::int64_t test_batch_size(std::int64_t begin) const {
-    return std::min(options_.eval_batch_size, clicks_.test_samples() - begin);
-  }
-
-  void read_test_batch(std::int64_t begin) {
-    const Part part(begin, test_batch_size(begin), communicator_, parts_);
+  void read_test_batch(std::int64_t begin, std::int64_t size) {
+    const Part part(begin, size, communicator_, parts_);
     clicks_.test_batch(part.first, part.count, batch_);
     find_rows(batch_);
   }
@@ -461,18 +492,20 @@ class Rank {
   void measure(Result& result) {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
-    for (std::int64_t begin = 0; begin < clicks_.test_samples();
+    const Samples samples = end_samples();
+    for (std::int64_t begin = samples.begin; begin < samples.end;
          begin += options_.eval_batch_size) {
-      read_test_batch(begin);
+      const std::int64_t size = samples.batch(begin, options_.eval_batch_size);
+      read_test_batch(begin, size);
       communicator_.barrier();
       const auto start = Clock::now();
-      model_->forward(batch_, test_batch_size(begin));
+      model_->forward(batch_, size);
       communicator_.barrier();
       seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
     if (!first() || seconds.empty()) return;
     result.seconds = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-    result.samples_per_second = static_cast<double>(clicks_.test_samples()) / result.seconds;
+    result.samples_per_second = static_cast<double>(samples.end - samples.begin) / result.seconds;
     std::sort(seconds.begin(), seconds.end());
     for (std::size_t i = 0; i < kPercentiles.size(); ++i)
       result.latencies[i] = seconds[(seconds.size() - 1) * kPercentiles[i] / 100];
@@ -507,7 +540,9 @@ class Rank {
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   std::vector<detail::ReusedRow> reused_;  ///< by table; since the last reset_rows
   int features_;
-  int wide_table_;  ///< the first of the wide part's tables; 0: there is none
+  int wide_table_;                     ///< the first of the wide part's tables; 0: there is none
+  std::int64_t last_validation_ = -1;  ///< the step of it
+  std::int64_t validation_;            ///< the first of the samples behind the training's
   Saver saver_;
   bool tested_ = false;  ///< result.quality is that of the model at the end
   std::int64_t last_report_ = 0;

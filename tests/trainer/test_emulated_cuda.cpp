@@ -335,7 +335,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
       {clicks + layers +
        "--ranks 2 --recipe dcnv2 --cross-layers 1 --cross-rank 4 --embedding-width 8 "
        "--bucket-kib 1 --save-every 3 --keep 1 --save-async --save-increments 1 --save "},
-      {own + "--bottom-mlp 8 --save "},
+      {own + "--bottom-mlp 8 --validation-fraction 0.2 --patience 1 --save "},
       // rows of the same keys, in tables of another length
       {own +
        "--bottom-mlp 8 --max-rows 15 --plan row-wise --freeze t --max-steps 4 "
