@@ -67,7 +67,8 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
       {"deduplicate", options.deduplicate},
       {"table_precision", options.table_precision},
       {"train_samples", clicks.train_samples()},
-      {"test_samples", clicks.test_samples()},
+      {"validation_samples", options.validations(clicks.test_samples())},
+      {"test_samples", clicks.test_samples() - options.validations(clicks.test_samples())},
       {"data", options.data.empty() ? "synthetic" : options.data},
       {"embedding_width", width_of(options)},
       {"interaction", options.interaction},
@@ -163,15 +164,19 @@ void run(const Options& options, Ranks& ranks) {
   if (speaks && !options.predictions.empty())
     predictions.emplace(options.predictions, "--predictions");
   if (speaks && !options.report.empty()) report.emplace(options.report, "--report");
-  if (speaks && (!options.log.empty() || report)) log.emplace(options);
+  if (speaks && options.logs()) log.emplace(options);
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
-  if (speaks)
+  if (speaks) {
+    const std::int64_t held = clicks->test_samples(), validations = options.validations(held);
     fmt::print(
-        "data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width "
+        "data: {}\n{} training samples, {}{} test samples; {} ranks of {} thread(s), plan {}, "
+        "width "
         "{}, {}, {}\n",
-        clicks->description(), grouped(clicks->train_samples()), grouped(clicks->test_samples()),
-        ranks.size(), options.threads_per_rank, options.plan, options.embedding_width,
-        options.interaction, options.optimizer);
+        clicks->description(), grouped(clicks->train_samples()),
+        validations > 0 ? grouped(validations) + " of validations, " : "",
+        grouped(held - validations), ranks.size(), options.threads_per_rank, options.plan,
+        options.embedding_width, options.interaction, options.optimizer);
+  }
   check_output();
   const Result result = train(options, *clicks, ranks, log ? &*log : nullptr);
   if (!speaks) return;

@@ -4,6 +4,7 @@
 
 #include "../support/options.hpp"
 #include "embeddings.hpp"
+#include "metrics.hpp"
 #include "model_shape.hpp"
 #include "plans.hpp"
 #include "recipes.hpp"
@@ -762,6 +763,19 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   add("--report", options.report,
       "Write a page with loss, AUC, rates, time by stage, the plan and the options at the end")
       ->option_text("FILE.html");
+  add("--tensorboard", options.tensorboard,
+      "Write the numbers of each report and test to a file in this folder, which TensorBoard shows "
+      "as a run")
+      ->option_text("DIR");
+  limit(app.add_option("--metrics-port", options.metrics_port,
+                       "Answer http://127.0.0.1:PORT/metrics with the last ones, for Prometheus; "
+                       "0: any free port, which is printed"),
+        0, 65535, "PORT", "none")
+      ->check([](const std::string&) {
+        return std::string(metrics_servers() ? ""
+                                             : "this program was built without Boost; install "
+                                               "libboost-dev and build again");
+      });
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");

@@ -4,6 +4,7 @@
 
 #include <tessera/core/element.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -116,6 +117,8 @@ struct Options {
   bool feature_check = false;
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none
+  std::string tensorboard;  ///< folder of event files; empty: none
+  int metrics_port = -1;    ///< of the loopback; -1: none
 
   /// Of a rank for tables, where those that do not fit lie in files.
   std::int64_t memory_before_files() const {
@@ -126,10 +129,20 @@ struct Options {
   }
   /// Share of all samples that no training sees: those of validations, then those of the test.
   double held_out() const { return test_fraction + (1 - test_fraction) * validation_fraction; }
+  /// Of so many samples that no training sees, those of validations, which come first.
+  std::int64_t validations(std::int64_t held) const {
+    return validation_fraction > 0
+               ? std::llround(static_cast<double>(held) * (1 - test_fraction / held_out()))
+               : 0;
+  }
   /// Whether it matters how data become rows: the model is saved, or compared with a saved one.
   bool describes() const { return !save.empty() || !start_from.empty(); }
-  /// Whether --log, --report or --trace wants the times of stages.
-  bool timed() const { return !log.empty() || !report.empty() || !trace.empty(); }
+  /// Whether a log, a page or --trace wants the times of stages.
+  bool timed() const { return logs() || !trace.empty(); }
+  /// Whether reports of progress go to anything but the terminal.
+  bool logs() const {
+    return !log.empty() || !report.empty() || !tensorboard.empty() || metrics_port >= 0;
+  }
 
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;

@@ -7,10 +7,13 @@
 #include <tessera/core/error.hpp>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -22,9 +25,20 @@ using namespace tessera;
 
 namespace {
 constexpr const char* kOption = "--log";
+
+/// Seconds since 1970.
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 }
 
 RunLog::RunLog(const Options& options) : path_(options.log) {
+  if (!options.tensorboard.empty()) tensorboard_.emplace(options.tensorboard, "--tensorboard");
+  if (options.metrics_port >= 0) {
+    metrics_ = metrics_servers()(options.metrics_port);
+    fmt::print("metrics: http://127.0.0.1:{}/metrics\n", metrics_->port());
+    std::fflush(stdout);  // whoever asked for any port waits for it
+  }
   if (path_.empty()) return;
   std::error_code ignored;
   regular_ =
@@ -69,11 +83,40 @@ void RunLog::go_on(std::int64_t step, bool ended) {
     throw DataError(std::string("--log: cannot shorten '") + path_ + "': " + std::strerror(errno));
 }
 
+void RunLog::publish(const Event& event) {
+  const auto kind = event["event"].get<std::string>();
+  if (kind != "report" && kind != "test") return;
+  std::vector<support::NamedNumber> numbers;
+  for (const auto& [name, value] : event.items()) {
+    if (value.is_number() && name != "step") {
+      numbers.emplace_back(kind + "/" + name, value.get<double>());
+      latest_[fmt::format("tessera_{}_{}", kind, name)] = value.get<double>();
+    }
+    if (!value.is_object()) continue;
+    for (const auto& [stage, seconds] : value.items()) {
+      numbers.emplace_back(name + "/" + stage, seconds.get<double>());
+      latest_[fmt::format("tessera_stage_seconds{{stage=\"{}\"}}", stage)] = seconds.get<double>();
+    }
+  }
+  const auto step = event["step"].get<std::int64_t>();
+  if (tensorboard_) tensorboard_->add(now(), step, numbers);
+  if (!metrics_) return;
+  latest_["tessera_step"] = static_cast<double>(step);
+  std::string text, type;
+  for (const auto& [name, value] : latest_) {
+    const std::string metric = name.substr(0, name.find('{'));
+    if (std::exchange(type, metric) != metric) text += fmt::format("# TYPE {} gauge\n", metric);
+    text += fmt::format("{} {}\n", name, value);
+  }
+  metrics_->set(std::move(text));
+}
+
 void RunLog::add(Event event) {
   const bool known = event["event"] == "test" && std::ranges::any_of(events_, [&](const Event& e) {
                        return e["event"] == "test" && e["step"] == event["step"];
                      });
   if (whole_ || known) return;
+  if (tensorboard_ || metrics_) publish(event);
   // An option may hold bytes that are no UTF-8.
   if (file_ >= 0)
     support::write_all(file_, event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n',

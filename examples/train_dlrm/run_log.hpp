@@ -2,12 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/event_file.hpp"
+#include "metrics.hpp"
 #include "options.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +43,13 @@ class RunLog {
  private:
   void read(const std::string& path);
 
-  std::string path_;  ///< empty: events are kept for --report alone
+  /// Tells TensorBoard and Prometheus the numbers of a report or a test.
+  void publish(const Event& event);
+
+  std::optional<support::EventFile> tensorboard_;
+  std::unique_ptr<MetricsServer> metrics_;
+  std::map<std::string, double> latest_;  ///< of metrics_, by its name
+  std::string path_;                      ///< empty: events are kept for --report alone
   int file_ = -1;
   bool regular_ = false;
   bool whole_ = false;  ///< nothing is to be added

@@ -67,10 +67,7 @@ class Rank {
                 std::max<std::int64_t>(1, parts_ / communicators.main.size()))),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         wide_table_(shape.wide > 0 ? static_cast<int>(shape.data_tables) : 0),
-        validation_(options.validation_fraction > 0
-                        ? std::llround(static_cast<double>(clicks.test_samples()) *
-                                       (1 - options.test_fraction / options.held_out()))
-                        : 0),
+        validation_(options.validations(clicks.test_samples())),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
@@ -402,7 +399,7 @@ class Rank {
   }
 
   /// Whether reports are logged: on all ranks alike.
-  bool logs() const { return !options_.log.empty() || !options_.report.empty(); }
+  bool logs() const { return options_.logs(); }
 
   void begin_log(std::int64_t step, bool ended) {
     log_->go_on(step, ended);
@@ -412,7 +409,8 @@ class Rank {
                {"step", step},
                {"data", clicks_.description()},
                {"train_samples", clicks_.train_samples()},
-               {"test_samples", clicks_.test_samples()},
+               {"validation_samples", validation_},
+               {"test_samples", clicks_.test_samples() - validation_},
                {"ranks", communicator_.size()},
                {"threads_per_rank", options_.threads_per_rank},
                {"options", std::move(options)}});

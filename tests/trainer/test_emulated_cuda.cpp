@@ -371,7 +371,8 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   // those of the other tests of this file, and those that say something and end
   all +=
       " --backend --dense --predictions --resume --mode --json --trace --trace-steps "
-      "--device-memory --host-memory --table-files --communicator --dense-sums --help "
+      "--tensorboard --metrics-port --device-memory --host-memory --table-files --communicator "
+      "--dense-sums --help "
       "--version --print-config ";
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");
