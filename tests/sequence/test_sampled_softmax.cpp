@@ -53,6 +53,11 @@ TEST_CASE("loss and gradients, with and without the correction, accidental hits 
     check(test.q, result.dq);
     check(test.p, result.dp);
     check(test.v, result.dv);
+    const Case::Result expected = test.expected();  // what the GPU's kernels are compared with
+    for (std::size_t i = 0; i < expected.dv.size(); ++i)
+      CHECK(result.dv[i] == doctest::Approx(expected.dv[i]).epsilon(1e-5));
+    for (std::size_t i = 0; i < expected.dq.size(); ++i)
+      CHECK(result.dq[i] == doctest::Approx(expected.dq[i]).epsilon(1e-5));
   }
 }
 

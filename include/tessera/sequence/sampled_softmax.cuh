@@ -165,22 +165,23 @@ class SampledSoftmax<Cuda> {
                  .c_stride = m,
                  .b_transposed = true},
                 queries.data, batch.negatives.data, nullptr, products_.data());
-      const auto behind = [&](const float* log_q) { return log_q == nullptr ? log_q : log_q + first; };
-      backend_.launch("softmax_rows", count, gpu::detail::softmax_threads,
-                      gpu::detail::softmax_rows<Id>,
-                      gpu::detail::SoftmaxRows<Id>{
-                          .queries = queries,
-                          .positives = positives,
-                          .positive_ids = batch.positive_ids.data() + first,
-                          .negative_ids = batch.negative_ids.data(),
-                          .positive_log_q = behind(log_q_of(batch.positive_log_q)),
-                          .negative_log_q = log_q_of(batch.negative_log_q),
-                          .negatives = m,
-                          .scale = options_.scale,
-                          .share = share,
-                          .products = products_.data(),
-                          .d_own = d_own_.data(),
-                          .losses = losses_.data()});
+      const auto behind = [&](const float* log_q) {
+        return log_q == nullptr ? log_q : log_q + first;
+      };
+      backend_.launch(
+          "softmax_rows", count, gpu::detail::softmax_threads, gpu::detail::softmax_rows<Id>,
+          gpu::detail::SoftmaxRows<Id>{.queries = queries,
+                                       .positives = positives,
+                                       .positive_ids = batch.positive_ids.data() + first,
+                                       .negative_ids = batch.negative_ids.data(),
+                                       .positive_log_q = behind(log_q_of(batch.positive_log_q)),
+                                       .negative_log_q = log_q_of(batch.negative_log_q),
+                                       .negatives = m,
+                                       .scale = options_.scale,
+                                       .share = share,
+                                       .products = products_.data(),
+                                       .d_own = d_own_.data(),
+                                       .losses = losses_.data()});
       backend_.launch("add_losses", 1, gpu::dense_threads, gpu::add_losses<>,
                       static_cast<const double*>(losses_.data()), static_cast<int>(count), share,
                       loss);
@@ -203,11 +204,10 @@ class SampledSoftmax<Cuda> {
                  .addend_stride = first > 0 ? d_negatives.stride : 0},
                 static_cast<const float*>(products_.data()), queries.data, nullptr,
                 d_negatives.data);
-      backend_.launch("add_positives",
-                      gpu::ceil_divide(count * width, gpu::detail::softmax_threads),
-                      gpu::detail::softmax_threads, gpu::detail::add_positives<>, queries,
-                      positives, static_cast<const float*>(d_own_.data()), m > 0, rows(d_queries),
-                      rows(d_positives));
+      backend_.launch(
+          "add_positives", gpu::ceil_divide(count * width, gpu::detail::softmax_threads),
+          gpu::detail::softmax_threads, gpu::detail::add_positives<>, queries, positives,
+          static_cast<const float*>(d_own_.data()), m > 0, rows(d_queries), rows(d_positives));
     }
   }
 
