@@ -7,6 +7,7 @@
 #include "support/files.hpp"
 #include "support/options.hpp"
 #include "support/report.hpp"
+#include "train_sequence/backends.hpp"
 #include "train_sequence/data.hpp"
 #include "train_sequence/description.hpp"
 #include "train_sequence/options.hpp"
@@ -64,6 +65,7 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["events"] = std::ssize(data.histories().events);
   json["train_samples"] = data.train().size();
   json["test_samples"] = data.test().size();
+  json["backend"] = options.backend;
   json["ranks"] = options.ranks;
   json["threads_per_rank"] = options.threads_per_rank;
   json["plan"] = options.plan;
@@ -118,17 +120,19 @@ void print(const Options& options, const Result& result, const Best& best) {
 
 void run(const Options& options) {
   std::optional<support::ResultFile> json, predictions;
-  // before the training, so that a bad path costs no time
+  // before the training, so that what is not there and a bad path cost no time
+  static_cast<void>(backend_of(options));
   if (!options.predictions.empty()) predictions.emplace(options.predictions, "--predictions");
   if (!options.json.empty()) json.emplace(options.json);
   const Data data(options);
   const std::string header = predictions ? prediction_header(data) : "";
   fmt::print(
-      "data: {}\n{} training histories, {} test histories; {} ranks of {} thread(s), plan {}; {}, "
-      "width {}, {} blocks of {} heads\n",
+      "data: {}\n{} training histories, {} test histories; {} ranks of {} thread(s) on {}, plan "
+      "{}; "
+      "{}, width {}, {} blocks of {} heads\n",
       data.description(), support::grouped(data.train().size()),
-      support::grouped(data.test().size()), options.ranks, options.threads_per_rank, options.plan,
-      options.model, options.width, options.blocks, options.heads);
+      support::grouped(data.test().size()), options.ranks, options.threads_per_rank,
+      options.backend, options.plan, options.model, options.width, options.blocks, options.heads);
   support::check_output();
   const Result result = train(options, data);
   Best best;

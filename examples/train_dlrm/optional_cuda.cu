@@ -3,6 +3,7 @@
 //
 // The trainer's model on a GPU. Ranks are threads that share it, or have one each
 // (optional_nccl.cu); each has a stream, and others to sum gradients and to route ahead on.
+#include "../support/outbox.cuh"
 #include "backends.hpp"
 #include "batch_memory.hpp"
 #include "cuda_embeddings.hpp"
@@ -31,41 +32,7 @@ namespace dlrm {
 
 using namespace tessera;
 
-/// How numbers of batches come to the GPU: through page-locked memory of two turns, so that the host
-/// waits for a copy only where it is two ahead of it. Those of a turn stay there until the one after
-/// the next.
-template <class T>
-class Outbox {
- public:
-  /// `most` at a time, as far as it is known.
-  Outbox(const Cuda& backend, std::int64_t most) : backend_(backend) {
-    for (Turn& turn : turns_) turn.resize(backend_, static_cast<std::size_t>(most));
-  }
-
-  std::span<const T> send(std::span<const T> values) {
-    std::swap(turns_[0], turns_[1]);
-    Turn& turn = turns_[0];
-    turn.copied.synchronize();
-    turn.resize(backend_, values.size());
-    std::copy(values.begin(), values.end(), turn.from.data());
-    backend_.copy(turn.to.data(), turn.from.data(), values.size_bytes());
-    turn.copied.record(backend_.stream());
-    return turn.to.span();
-  }
-
- private:
-  struct Turn {
-    void resize(const Cuda& backend, std::size_t count) {
-      from.resize(backend, count);
-      to.resize(backend, count);
-    }
-    Buffer<T, Cuda> from{Tier::host}, to{};
-    gpu::Event copied{};
-  };
-
-  Cuda backend_;
-  Turn turns_[2];
-};
+using support::Outbox;
 
 /// On a GPU: they are copied there.
 template <>

@@ -4,12 +4,12 @@
 
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/sequence_batch.hpp>
+#include <tessera/host/backend.hpp>
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 namespace sequence {
 
@@ -18,7 +18,8 @@ inline constexpr std::array<int, 3> kHeads{1, 2, 4};
 /// Whether there are blocks of this width with so many heads.
 bool is_compiled(int width, int heads);
 
-/// An HSTU block whose number of heads is chosen at run time: a tessera::SequenceLayer.
+/// An HSTU block whose number of heads is chosen at run time: a tessera::SequenceLayer, of the
+/// memory of a backend.
 class Block {
  public:
   virtual ~Block() = default;
@@ -31,7 +32,8 @@ class Block {
   virtual void backward(tessera::MatrixView<const float> dy, tessera::MatrixView<float> dx) = 0;
 };
 
-/// Throws tessera::InvalidArgument for what is not compiled.
-std::unique_ptr<Block> make_block(int width, int heads, std::int64_t max_length, int threads);
+/// On the host. Throws tessera::InvalidArgument for what is not compiled.
+std::unique_ptr<Block> make_block(const tessera::Host& backend, int width, int heads,
+                                  std::int64_t max_length);
 
 }  // namespace sequence

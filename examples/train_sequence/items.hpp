@@ -4,6 +4,7 @@
 
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
 
 #include <array>
 #include <cstdint>
@@ -26,13 +27,13 @@ struct Asked {
   std::span<const std::int32_t> events;
   std::span<const std::int64_t> offsets;
 };
-/// A vector for each id, in the order of the parts: [ids, width].
+/// A vector for each id, in the order of the parts: [ids, width], in the backend's memory.
 struct Found {
   tessera::MatrixView<const float> events, negatives;
 };
 
-/// The table of items, cut over the ranks, with Adam. All calls are collective. The events of a
-/// rank's histories and the negatives are two sequence features: a row travels once to each rank
+/// The table of items, cut over the ranks, with Adam. Ids are given in the host's memory, vectors and
+/// gradients are in the backend's. All calls are collective. The events of a rank's histories and the negatives are two sequence features: a row travels once to each rank
 /// that asks for it, however often it asks.
 class Items {
  public:
@@ -50,9 +51,17 @@ class Items {
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
 
-/// `virtual_ranks`: gradients are summed part by part, so many over all ranks; 0: rank by rank.
-std::unique_ptr<Items> make_items(tessera::ThreadCommunicator& ranks, std::string_view plan,
-                                  std::int64_t rows, int width, int threads, std::uint64_t seed,
-                                  int virtual_ranks);
+/// What a table of items is made of.
+struct ItemsOptions {
+  std::string_view plan;
+  std::int64_t rows = 0;
+  int width = 0;
+  std::uint64_t seed = 0;
+  int virtual_ranks = 0;  ///< gradients are summed part by part, so many over all ranks; 0: by rank
+};
+
+/// On the host.
+std::unique_ptr<Items> make_items(tessera::ThreadCommunicator& ranks, const tessera::Host& backend,
+                                  const ItemsOptions& options);
 
 }  // namespace sequence

@@ -5,250 +5,267 @@
 #include "encoder.hpp"
 #include "items.hpp"
 #include "options.hpp"
+#include "outbox.hpp"
+#include "rank_model.hpp"
+#include "vector_ops.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
-#include <tessera/host/backend.hpp>
-#include <tessera/host/gradients.hpp>
-#include <tessera/sequence/sampled_softmax.hpp>
+#include <tessera/op/sequence_rows.hpp>
+#include <tessera/sequence/softmax_options.hpp>
+#include <tessera/tables/buffer.hpp>
 #include <tessera/update/virtual_ranks.hpp>
-#include <tessera_data/histories.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace sequence {
 
-using Batch = tessera::HistoryBatch<std::int32_t>;
-
-/// A batch's rows as the blocks read them: the events of its histories, and after them candidates.
-struct Rows {
-  std::vector<std::int32_t> items;   ///< of each row
-  std::vector<std::int64_t> places;  ///< in the history, from 0; candidates: after its end
-  std::vector<float> labels;         ///< of candidates: what is to be predicted
-  std::vector<char> is_candidate;
-  std::vector<std::int64_t> offsets{0}, targets;  ///< per history: rows, candidates among them
-
-  void add(std::int32_t item, std::int64_t place, float label, bool candidate) {
-    items.push_back(item), places.push_back(place);
-    labels.push_back(label), is_candidate.push_back(candidate);
-  }
-  void end_history(std::int64_t candidates) {
-    offsets.push_back(std::ssize(items)), targets.push_back(candidates);
-  }
+/// What a backend gives a model.
+struct ModelParts {
+  std::vector<std::unique_ptr<Block>> blocks;
+  std::unique_ptr<Items> table;
 };
+
+/// Blocks and table of the options. `block_of`, `items_of`: make_block and make_items of the backend.
+template <class Backend, class Comm, class MakeBlock, class MakeItems>
+ModelParts make_parts(const Backend& backend, Comm& ranks, const Options& options,
+                      std::int64_t items, const MakeBlock& block_of, const MakeItems& items_of) {
+  ModelParts parts;
+  for (int b = 0; b < options.blocks; ++b)
+    parts.blocks.push_back(
+        block_of(backend, options.width, options.heads, options.longest_sequence()));
+  parts.table = items_of(ranks, backend,
+                         ItemsOptions{.plan = options.plan,
+                                      .rows = items,
+                                      .width = options.width,
+                                      .seed = options.seed,
+                                      .virtual_ranks = options.virtual_ranks});
+  return parts;
+}
 
 /// One rank's model. Linear layers and blocks are the same on all ranks, the table of items is cut
 /// as the plan says. Next item: vectors of items and places -> blocks; a row's result times an
 /// item's vector is how likely that comes next. Ranking: rows of candidates -> a linear layer.
-class Model {
+/// `Comm`: moves the backend's memory.
+template <class Backend, class Comm>
+class Model : public RankModel {
  public:
-  Model(tessera::ThreadCommunicator& ranks, const Options& options, std::int64_t items)
+  Model(tessera::ThreadCommunicator& ranks, Comm& communicator, const Backend& backend,
+        const Options& options, ModelParts parts)
       : ranks_(ranks),
+        communicator_(communicator),
+        backend_(backend),
         options_(options),
-        longest_(options.longest_sequence()),
-        places_(options.max_length + 1, options.width, true),
-        label_(1, options.width, false),
-        encoder_(options.blocks, options.width, options.heads, longest_, options.threads_per_rank,
-                 options.dropout),
-        head_(tessera::Host({.threads = options.threads_per_rank}), options.width, 1),
-        parameters_(options.seed, places_, label_, encoder_, head_),
-        table_(make_items(ranks, options.plan, items, options.width, options.threads_per_rank,
-                          options.seed, options.virtual_ranks)) {
+        places_(backend, options.max_length + 1, options.width, true),
+        label_(backend, 1, options.width, false),
+        encoder_(backend, std::move(parts.blocks), options.width, options.dropout),
+        head_(backend, options.width, 1),
+        parameters_(backend, options.seed, places_, label_, encoder_, head_),
+        adam_(backend),
+        softmax_(backend),
+        products_(backend),
+        table_(std::move(parts.table)) {
     if (options.virtual_ranks > 0)
-      virtual_.emplace(tessera::Host{}, options.virtual_ranks, ranks.rank(), ranks.size());
+      virtual_.emplace(backend, options.virtual_ranks, ranks.rank(), ranks.size());
+    const auto count = static_cast<std::size_t>(this->parts());
+    backend_.fill_zero(losses_.resize(backend_, count).data(), count * sizeof(double));
   }
 
-  std::int64_t dense_parameters() const { return parameters_.size(); }
-  Items& table() { return *table_; }
+  std::int64_t dense_parameters() const override { return parameters_.size(); }
 
-  void add_to(tessera::CheckpointContents& contents) {
+  void add_to(tessera::CheckpointContents& contents) override {
     table_->add_to(contents);
-    contents.add("dense", {parameters_.size()}, parameters_.values());
+    contents.add(backend_, "dense", {parameters_.size()}, parameters_.values());
     for (const tessera::detail::DenseState& state : adam_.states(parameters_))
-      contents.add(std::string("dense.") + std::string(state.name), {parameters_.size()},
+      contents.add(backend_, std::string("dense.") + std::string(state.name), {parameters_.size()},
                    state.values);
     contents.add_number("dense.step", adam_.steps());
   }
 
-  /// How many parts this rank's batches have, each a batch of its own for all but the tables.
-  int parts() const { return virtual_ ? virtual_->count() : 1; }
-  /// The histories of a global batch before this rank's part k; of k = parts() behind all.
-  std::int64_t part_begin(std::int64_t size, int k) const {
+  int parts() const override { return virtual_ ? virtual_->count() : 1; }
+  std::int64_t part_begin(std::int64_t size, int k) const override {
     if (virtual_) return virtual_->first(size) + virtual_->begin(size, k);
     return tessera::even_cut(size, ranks_.size(), ranks_.rank() + k);
   }
-  /// Of all ranks, from those of this rank's parts. Collective.
-  double sum_of_losses(std::span<const double> of_parts) {
-    if (virtual_) return virtual_->sum(ranks_, of_parts);
+  double take_losses() override {
+    std::vector<double> of_parts(losses_.size());
+    backend_.copy(of_parts.data(), losses_.data(), losses_.size() * sizeof(double));
+    backend_.synchronize();
+    backend_.fill_zero(losses_.data(), losses_.size() * sizeof(double));
+    if (virtual_) return virtual_->sum(ranks_, std::span<const double>(of_parts));
     double sum = of_parts[0];
     ranks_.all_reduce(std::span(&sum, 1));
     return sum;
   }
 
-  /// A step of the next-item model. `histories`: how many a part has at most; `keys`: of each
-  /// history, for dropout; `global_targets`: of all ranks. Adds the parts' shares to the losses.
   void train_next_item(std::span<const Batch> parts, std::int64_t histories,
                        std::int64_t global_targets, std::span<const std::int32_t> negatives,
                        std::span<const float> log_q_of_items,
-                       std::span<const std::vector<std::uint64_t>> keys, float rate,
-                       std::span<double> losses) {
+                       std::span<const std::vector<std::uint64_t>> keys, float rate) override {
     asked_.clear();
     for (const Batch& batch : parts) asked_.push_back({batch.items, batch.offsets});
     const Found found = table_->look_up(asked_, histories, negatives);
     const std::int64_t drawn = std::ssize(negatives);
-    resize(d_negatives_, found.negatives.rows);
-    d_vectors_.assign(static_cast<std::size_t>(found.events.rows * options_.width), 0.0f);
-    const tessera::MatrixView<float> d_vectors = matrix(d_vectors_),
-                                     d_negatives = matrix(d_negatives_);
+    negative_log_q_.clear();
+    if (!log_q_of_items.empty())
+      for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
+    sent_.negative_ids = negative_ids_.send(negatives);
+    sent_.negative_log_q = negative_log_q_box_.send(negative_log_q_);
+    softmax_.set_normalizer(global_targets);
+    const tessera::MatrixView<float> d_vectors = zeros(d_vectors_, found.events.rows),
+                                     d_negatives = room(d_negatives_, found.negatives.rows);
     std::int64_t first = 0;
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const std::int64_t events = std::ssize(parts[k].items),
                          at = static_cast<std::int64_t>(k) * drawn;
-      losses[k] += next_item_part(
-          parts[k], {found.events.row_range(first, events), found.negatives.row_range(at, drawn)},
-          global_targets, negatives, log_q_of_items, keys[k], d_vectors.row_range(first, events),
-          d_negatives.row_range(at, drawn));
+      next_item_part(parts[k],
+                     {found.events.row_range(first, events), found.negatives.row_range(at, drawn)},
+                     log_q_of_items, keys[k], d_vectors.row_range(first, events),
+                     d_negatives.row_range(at, drawn), losses_.data() + k);
       first += events;
       end_part();
     }
     update(d_vectors, d_negatives, rate);
   }
 
-  /// A step of the ranking model on rows with candidates; as train_next_item.
   void train_ranking(std::span<const Rows> parts, std::int64_t histories,
                      std::int64_t global_candidates,
-                     std::span<const std::vector<std::uint64_t>> keys, float rate,
-                     std::span<double> losses) {
+                     std::span<const std::vector<std::uint64_t>> keys, float rate) override {
     asked_.clear();
     for (const Rows& rows : parts) asked_.push_back({rows.items, rows.offsets});
     const Found found = table_->look_up(asked_, histories, {});
-    d_vectors_.assign(static_cast<std::size_t>(found.events.rows * options_.width), 0.0f);
-    const tessera::MatrixView<float> d_vectors = matrix(d_vectors_);
+    const tessera::MatrixView<float> d_vectors = zeros(d_vectors_, found.events.rows);
     std::int64_t first = 0;
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const std::int64_t rows = std::ssize(parts[k].items);
-      losses[k] += ranking_part(parts[k], found.events.row_range(first, rows), global_candidates,
-                                keys[k], d_vectors.row_range(first, rows));
+      ranking_part(parts[k], found.events.row_range(first, rows), global_candidates, keys[k],
+                   d_vectors.row_range(first, rows), losses_.data() + k);
       first += rows;
       end_part();
     }
     update(d_vectors, {nullptr, 0, options_.width}, rate);
   }
 
-  /// All vectors of items, for the two calls below. Collective.
-  void load_all_items() {
+  void load_all_items() override {
     std::vector<std::int32_t> all(static_cast<std::size_t>(table_->rows()));
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::int32_t>(i);
-    all_items_.resize(all.size() * options_.width);
-    table_->evaluate(all, {all_items_.data(), table_->rows(), options_.width});
+    std::iota(all.begin(), all.end(), 0);
+    table_->evaluate(all, room(all_items_, table_->rows()));
+  }
+  std::span<const float> scores(const Batch& batch) override {
+    next_rows(batch);
+    const tessera::MatrixView<const float> queries =
+        taken(queries_, forward(all_items(), rows_.items, {}), target_rows_);
+    scores_.resize(static_cast<std::size_t>(queries.rows * table_->rows()));
+    products_.run(queries, all_items(), scores_.data());
+    return scores_;
+  }
+  std::span<const float> logits(const Rows& rows) override {
+    rows_ = rows;
+    find_candidates();
+    const tessera::MatrixView<const float> found = logits_of(forward(all_items(), rows_.items, {}));
+    scores_.resize(static_cast<std::size_t>(found.rows));
+    backend_.copy(scores_.data(), found.data, scores_.size() * sizeof(float));
+    backend_.synchronize();
+    return scores_;
+  }
+  std::span<const float> candidate_labels() const override { return candidate_labels_; }
+
+ private:
+  using Floats = tessera::Buffer<float, Backend>;
+  template <class T>
+  using Box = Outbox<T, Backend>;
+
+  /// Forward and backward of a part: adds its share of the loss, writes the gradients of the vectors
+  /// found.
+  void next_item_part(const Batch& batch, const Found& found, std::span<const float> log_q_of_items,
+                      std::span<const std::uint64_t> keys, tessera::MatrixView<float> d_vectors,
+                      tessera::MatrixView<float> d_negatives, double* loss) {
+    next_rows(batch);
+    const tessera::MatrixView<const float> output = forward(found.events, event_of_, keys);
+    next_events_.clear(), positive_ids_.clear(), positive_log_q_.clear();
+    for (const std::int32_t row : target_rows_) {
+      const std::int32_t next = event_of_[row] + 1, item = batch.items[next];
+      next_events_.push_back(next);
+      positive_ids_.push_back(item);
+      if (!log_q_of_items.empty()) positive_log_q_.push_back(log_q_of_items[item]);
+    }
+    const std::span<const std::int32_t> next = next_events_box_.send(next_events_);
+    const tessera::MatrixView<float> queries = taken(queries_, output, target_rows_),
+                                     positives = room(positives_, queries.rows),
+                                     d_queries = room(d_queries_, queries.rows),
+                                     d_positives = room(d_positives_, queries.rows);
+    tessera::op::run<tessera::op::GatherIndexed>(backend_, {found.events, next.data(), positives});
+    softmax_.forward_backward(
+        tessera::SampledSoftmaxBatch<std::int32_t>{
+            queries, positives, found.negatives, positive_ids_box_.send(positive_ids_),
+            sent_.negative_ids, positive_log_q_box_.send(positive_log_q_), sent_.negative_log_q},
+        d_queries, d_positives, d_negatives, loss);
+    const tessera::MatrixView<float> d = zeros(d_rows_, output.rows);
+    add(d_queries, sent_.target_rows, d);
+    // the next-item model has no linear layer
+    const auto head = static_cast<std::size_t>(head_.parameter_count());
+    backend_.fill_zero(parameters_.gradients().last(head).data(), head * sizeof(float));
+    backward(d, d_vectors);
+    add(d_positives, next, d_vectors);
+  }
+
+  void ranking_part(const Rows& rows, tessera::MatrixView<const float> vectors,
+                    std::int64_t global_candidates, std::span<const std::uint64_t> keys,
+                    tessera::MatrixView<float> d_vectors, double* loss) {
+    rows_ = rows;
+    find_candidates();
+    event_of_.resize(rows_.items.size());
+    std::iota(event_of_.begin(), event_of_.end(), 0);
+    const tessera::MatrixView<const float> logits = logits_of(forward(vectors, event_of_, keys));
+    const tessera::MatrixView<float> d_logits(
+        d_logits_.resize(backend_, candidate_labels_.size()).data(), logits.rows, 1);
+    tessera::BinaryCrossEntropyWithLogits{.normalizer = global_candidates}.forward_backward(
+        backend_, logits, labels_box_.send(candidate_labels_), d_logits, loss);
+    const tessera::MatrixView<float> d_queries = room(d_queries_, logits.rows);
+    head_.backward(d_logits, d_queries);
+    const tessera::MatrixView<float> d = zeros(d_rows_, vectors.rows);
+    add(d_queries, sent_.target_rows, d);
+    backward(d, d_vectors);
+  }
+
+  tessera::MatrixView<float> room(Floats& x, std::int64_t rows) const {
+    return {x.resize(backend_, static_cast<std::size_t>(rows * options_.width)).data(), rows,
+            options_.width};
+  }
+  tessera::MatrixView<float> zeros(Floats& x, std::int64_t rows) const {
+    const tessera::MatrixView<float> matrix = room(x, rows);
+    backend_.fill_zero(matrix.data, x.size() * sizeof(float));
+    return matrix;
   }
   tessera::MatrixView<const float> all_items() const {
     return {all_items_.data(), table_->rows(), options_.width};
   }
-  /// What the rows of a batch's targets make: [targets, width], history by history.
-  tessera::MatrixView<const float> queries(const Batch& batch) {
-    next_rows(batch);
-    fill_input([&](std::int64_t row) { return all_items().row(rows_.items[row]); });
-    const auto output = encoder_.forward({rows_.offsets}, {});
-    resize(queries_, std::ssize(target_rows_));
-    for (std::size_t t = 0; t < target_rows_.size(); ++t)
-      std::copy_n(output.row(target_rows_[t]), options_.width,
-                  queries_.data() + t * options_.width);
-    return {queries_.data(), std::ssize(target_rows_), options_.width};
+  void add(tessera::MatrixView<const float> from, std::span<const std::int32_t> index,
+           tessera::MatrixView<float> to) const {
+    tessera::op::run<AddIndexed>(backend_, {from, index.data(), to});
   }
-  /// The logits of candidates, and their labels in the same order.
-  std::span<const float> logits(const Rows& rows) {
-    rows_ = rows;
-    fill_input([&](std::int64_t row) { return all_items().row(rows_.items[row]); });
-    return logits_of(encoder_.forward({rows_.offsets, rows_.targets}, {}));
-  }
-  std::span<const float> candidate_labels() const { return candidate_labels_; }
-
- private:
-  /// Forward and backward of a part: its share of the loss, the gradients of the vectors found.
-  double next_item_part(const Batch& batch, const Found& found, std::int64_t global_targets,
-                        std::span<const std::int32_t> negatives,
-                        std::span<const float> log_q_of_items, std::span<const std::uint64_t> keys,
-                        tessera::MatrixView<float> d_vectors,
-                        tessera::MatrixView<float> d_negatives) {
-    const std::int64_t width = options_.width;
-    const auto [vectors, negative_vectors] = found;
-    next_rows(batch);
-    fill_input(
-        [&, events_of = vectors](std::int64_t row) { return events_of.row(event_of_[row]); });
-    set_row_keys(keys);
-    const auto output = encoder_.forward({rows_.offsets}, row_keys_);
-
-    const std::int64_t targets = std::ssize(target_rows_);
-    resize(queries_, targets), resize(positives_, targets);
-    resize(d_queries_, targets), resize(d_positives_, targets);
-    positive_ids_.clear(), positive_log_q_.clear(), negative_log_q_.clear();
-    for (std::int64_t t = 0; t < targets; ++t) {
-      const std::int64_t row = target_rows_[t], next = event_of_[row] + 1;
-      std::copy_n(output.row(row), width, queries_.data() + t * width);
-      std::copy_n(vectors.row(next), width, positives_.data() + t * width);
-      positive_ids_.push_back(batch.items[next]);
-      if (!log_q_of_items.empty()) positive_log_q_.push_back(log_q_of_items[batch.items[next]]);
-    }
-    if (!log_q_of_items.empty())
-      for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
-    tessera::SampledSoftmax softmax(tessera::Host({.threads = options_.threads_per_rank}),
-                                    {.normalizer = global_targets});
-    const double loss = softmax.forward_backward(
-        tessera::SampledSoftmaxBatch<std::int32_t>{matrix(queries_), matrix(positives_),
-                                                   negative_vectors, positive_ids_, negatives,
-                                                   positive_log_q_, negative_log_q_},
-        matrix(d_queries_), matrix(d_positives_), d_negatives);
-    const tessera::MatrixView<float> d = cleared_gradient();
-    for (std::int64_t t = 0; t < targets; ++t)
-      std::copy_n(d_queries_.data() + t * width, width, d.row(target_rows_[t]));
-    head_gradients_are_zero();
-    backward(d, [&](std::int64_t row) { return d_vectors.row(event_of_[row]); });
-    for (std::int64_t t = 0; t < targets; ++t)
-      add(d_positives_.data() + t * width, d_vectors.row(event_of_[target_rows_[t]] + 1));
-    return loss;
-  }
-
-  double ranking_part(const Rows& rows, tessera::MatrixView<const float> vectors,
-                      std::int64_t global_candidates, std::span<const std::uint64_t> keys,
-                      tessera::MatrixView<float> d_vectors) {
-    rows_ = rows;
-    fill_input([&](std::int64_t row) { return vectors.row(row); });
-    set_row_keys(keys);
-    const std::span<const float> logits =
-        logits_of(encoder_.forward({rows_.offsets, rows_.targets}, row_keys_));
-    const std::int64_t candidates = std::ssize(logits);
-    d_logits_.resize(logits.size());
-    const double loss =
-        tessera::BinaryCrossEntropyWithLogits{.normalizer = global_candidates}.forward_backward(
-            {logits.data(), candidates, 1}, candidate_labels_, {d_logits_.data(), candidates, 1});
-    resize(d_queries_, candidates);
-    head_.backward({d_logits_.data(), candidates, 1},
-                   {d_queries_.data(), candidates, options_.width});
-    const tessera::MatrixView<float> d = cleared_gradient();
-    for (std::int64_t t = 0; t < candidates; ++t)
-      std::copy_n(d_queries_.data() + t * options_.width, options_.width, d.row(target_rows_[t]));
-    backward(d, [&](std::int64_t row) { return d_vectors.row(row); });
-    return loss;
-  }
-
-  void resize(std::vector<float>& x, std::int64_t rows) const { x.resize(rows * options_.width); }
-  tessera::MatrixView<float> matrix(std::vector<float>& x) const {
-    return {x.data(), std::ssize(x) / options_.width, options_.width};
-  }
-  void add(const float* from, float* to) const {
-    for (int c = 0; c < options_.width; ++c) to[c] += from[c];
+  /// Copies the rows of `from` that `rows`, which are sent, list.
+  tessera::MatrixView<float> taken(Floats& to, tessera::MatrixView<const float> from,
+                                   std::span<const std::int32_t> rows) {
+    sent_.target_rows = target_rows_box_.send(rows);
+    const tessera::MatrixView<float> matrix = room(to, std::ssize(rows));
+    tessera::op::run<tessera::op::GatherIndexed>(backend_,
+                                                 {from, sent_.target_rows.data(), matrix});
+    return matrix;
   }
 
   /// Rows of the next-item model: all events of a history but its last.
@@ -258,73 +275,83 @@ class Model {
     for (std::int64_t s = 0; s < batch.size; ++s) {
       const std::int64_t begin = batch.offsets[s], end = batch.offsets[s + 1];
       for (std::int64_t e = begin; e + 1 < end; ++e) {
-        if (e + 1 >= end - batch.targets[s]) target_rows_.push_back(std::ssize(rows_.items));
-        event_of_.push_back(e);
+        if (e + 1 >= end - batch.targets[s])
+          target_rows_.push_back(static_cast<std::int32_t>(std::ssize(rows_.items)));
+        event_of_.push_back(static_cast<std::int32_t>(e));
         rows_.add(batch.items[e], e - begin, 0, false);
       }
       rows_.end_history(0);
     }
   }
-
-  template <class VectorOf>
-  void fill_input(const VectorOf& vector_of) {
-    const std::int64_t rows = std::ssize(rows_.items);
-    const tessera::MatrixView<float> x = encoder_.input(rows);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      add(vector_of(row), x.row(row));
-      places_.add(rows_.places[row], 1, x.row(row));
-      if (reads_label(row)) label_.add(0, rows_.labels[row], x.row(row));
-    }
-  }
-  bool reads_label(std::int64_t row) const {
-    return !options_.ranks_items() && !rows_.is_candidate[row];
-  }
-
-  void set_row_keys(std::span<const std::uint64_t> keys) {
-    row_keys_.clear();
-    for (std::size_t s = 0; s + 1 < rows_.offsets.size(); ++s)
-      for (std::int64_t row = rows_.offsets[s]; row < rows_.offsets[s + 1]; ++row)
-        row_keys_.push_back(tessera::random_word(keys[s], row - rows_.offsets[s]));
-  }
-
-  std::span<const float> logits_of(tessera::MatrixView<const float> output) {
+  void find_candidates() {
     target_rows_.clear(), candidate_labels_.clear();
-    for (std::int64_t row = 0; row < output.rows; ++row)
+    for (std::size_t row = 0; row < rows_.items.size(); ++row)
       if (rows_.is_candidate[row]) {
-        target_rows_.push_back(row);
+        target_rows_.push_back(static_cast<std::int32_t>(row));
         candidate_labels_.push_back(rows_.labels[row]);
       }
-    const std::int64_t candidates = std::ssize(target_rows_);
-    resize(queries_, candidates);
-    for (std::int64_t t = 0; t < candidates; ++t)
-      std::copy_n(output.row(target_rows_[t]), options_.width,
-                  queries_.data() + t * options_.width);
-    logits_.resize(candidates);
-    head_.forward({queries_.data(), candidates, options_.width}, {logits_.data(), candidates, 1});
-    return logits_;
   }
 
-  tessera::MatrixView<float> cleared_gradient() {
-    d_rows_.assign(rows_.items.size() * options_.width, 0.0f);
-    return {d_rows_.data(), std::ssize(rows_.items), options_.width};
+  /// The blocks' result for rows_, of vectors, of which `sources` lists each row's. `keys`: of
+  /// histories, or none.
+  tessera::MatrixView<const float> forward(tessera::MatrixView<const float> vectors,
+                                           std::span<const std::int32_t> sources,
+                                           std::span<const std::uint64_t> keys) {
+    const std::int64_t rows = std::ssize(rows_.items);
+    read_labels_.clear();
+    for (std::size_t row = 0; row < rows_.items.size(); ++row)
+      read_labels_.push_back(options_.ranks_items() || rows_.is_candidate[row] ? 0.0f
+                                                                               : rows_.labels[row]);
+    row_keys_.clear();
+    for (std::size_t s = 0; !keys.empty() && s + 1 < rows_.offsets.size(); ++s)
+      for (std::int64_t row = rows_.offsets[s]; row < rows_.offsets[s + 1]; ++row)
+        row_keys_.push_back(tessera::random_word(keys[s], row - rows_.offsets[s]));
+    sent_.sources = sources_box_.send(sources);
+    sent_.labels = read_labels_box_.send(read_labels_);
+    sent_.keys = keys_box_.send(row_keys_);
+    const tessera::SequenceBatch batch{offsets_box_.send(rows_.offsets),
+                                       options_.ranks_items() ? std::span<const std::int64_t>{}
+                                                              : targets_box_.send(rows_.targets)};
+    tessera::op::run<FillInput>(backend_, {.vectors = vectors,
+                                           .places = places_.values(),
+                                           .label_vector = label_.values().data,
+                                           .sources = sent_.sources.data(),
+                                           .place_of = places_box_.send(rows_.places).data(),
+                                           .labels = sent_.labels.data(),
+                                           .x = encoder_.input(rows)});
+    return encoder_.forward(batch, sent_.keys);
   }
-  /// The next-item model has no linear layer.
-  void head_gradients_are_zero() {
-    const auto gradients = parameters_.gradients();
-    std::fill(gradients.end() - head_.parameter_count(), gradients.end(), 0.0f);
+  /// Of candidates, after find_candidates: [candidates, 1].
+  tessera::MatrixView<const float> logits_of(tessera::MatrixView<const float> output) {
+    const tessera::MatrixView<float> queries = taken(queries_, output, target_rows_),
+                                     logits(logits_.resize(backend_, target_rows_.size()).data(),
+                                            queries.rows, 1);
+    head_.forward(queries, logits);
+    return logits;
   }
 
   /// From the gradient of the blocks' result to those of all that is below.
-  template <class GradientOf>
-  void backward(tessera::MatrixView<float> d, const GradientOf& gradient_of) {
-    encoder_.backward(d, row_keys_);
-    places_.clear_gradients();
-    label_.clear_gradients();
-    for (std::int64_t row = 0; row < d.rows; ++row) {
-      add(d.row(row), gradient_of(row));
-      places_.add_gradient(rows_.places[row], 1, d.row(row));
-      if (reads_label(row)) label_.add_gradient(0, rows_.labels[row], d.row(row));
-    }
+  void backward(tessera::MatrixView<float> d, tessera::MatrixView<float> d_vectors) {
+    encoder_.backward(d, sent_.keys);
+    add(d, sent_.sources, d_vectors);
+    // rows by place, each place's in their order
+    place_begins_.assign(static_cast<std::size_t>(options_.max_length) + 2, 0);
+    for (const std::int32_t place : rows_.places)
+      ++place_begins_[static_cast<std::size_t>(place) + 1];
+    std::partial_sum(place_begins_.begin(), place_begins_.end(), place_begins_.begin());
+    std::vector<std::int64_t> next = place_begins_;
+    rows_by_place_.resize(rows_.places.size());
+    for (std::size_t row = 0; row < rows_.places.size(); ++row)
+      rows_by_place_[static_cast<std::size_t>(
+          next[static_cast<std::size_t>(rows_.places[row])]++)] = static_cast<std::int32_t>(row);
+    tessera::op::run<PlaceGradients>(backend_,
+                                     {.d = d,
+                                      .rows = rows_by_place_box_.send(rows_by_place_).data(),
+                                      .begins = place_begins_box_.send(place_begins_).data(),
+                                      .labels = sent_.labels.data(),
+                                      .label_vector = label_.values().data,
+                                      .of_places = places_.gradients(),
+                                      .of_label = label_.gradients().data});
   }
 
   void end_part() {
@@ -333,32 +360,50 @@ class Model {
   void update(tessera::MatrixView<const float> events, tessera::MatrixView<const float> negatives,
               float rate) {
     if (virtual_)
-      virtual_->all_reduce(ranks_, parameters_.gradients());
+      virtual_->all_reduce(communicator_, parameters_.gradients());
     else
-      ranks_.all_reduce(parameters_.gradients());
+      communicator_.all_reduce(parameters_.gradients());
     table_->update(events, negatives, rate);
     adam_.step(parameters_, rate);
   }
 
+  /// Lists in the backend's memory: of the part, and of the step.
+  struct Sent {
+    std::span<const std::int32_t> sources, target_rows, negative_ids;
+    std::span<const float> labels, negative_log_q;
+    std::span<const std::uint64_t> keys;
+  };
+
   tessera::ThreadCommunicator& ranks_;
+  Comm& communicator_;
+  Backend backend_;
   const Options& options_;
-  std::int64_t longest_;
-  Vectors places_, label_;
-  Encoder encoder_;
-  tessera::Linear<> head_;
-  tessera::DenseParameters<> parameters_;
-  tessera::DenseOptimizer<tessera::Adam> adam_;
+  Vectors<Backend> places_, label_;
+  Encoder<Backend> encoder_;
+  tessera::Linear<Backend> head_;
+  tessera::DenseParameters<Backend> parameters_;
+  tessera::DenseOptimizer<tessera::Adam, Backend> adam_;
+  tessera::SampledSoftmax<Backend> softmax_;
+  Products<Backend> products_;
   std::unique_ptr<Items> table_;
-  std::optional<tessera::detail::VirtualRanks<tessera::Host>> virtual_;
+  std::optional<tessera::detail::VirtualRanks<Backend>> virtual_;
+  tessera::Buffer<double, Backend> losses_;  ///< of the parts, since they were taken
   std::vector<Asked> asked_;
   Rows rows_;  ///< of the part
-  std::vector<std::int64_t> event_of_, target_rows_;
-  std::vector<std::int32_t> positive_ids_;
-  std::vector<float> positive_log_q_, negative_log_q_, candidate_labels_;
+  std::vector<std::int32_t> event_of_, target_rows_, next_events_, positive_ids_, rows_by_place_;
+  std::vector<std::int64_t> place_begins_;
+  std::vector<float> positive_log_q_, negative_log_q_, candidate_labels_, read_labels_, scores_;
   std::vector<std::uint64_t> row_keys_;
-  std::vector<float> queries_, positives_, d_queries_, d_positives_, d_rows_, d_vectors_,
-      d_negatives_;
-  std::vector<float> logits_, d_logits_, all_items_;
+  Box<std::int32_t> sources_box_{backend_}, target_rows_box_{backend_}, next_events_box_{backend_},
+      positive_ids_box_{backend_}, negative_ids_{backend_}, rows_by_place_box_{backend_},
+      places_box_{backend_};
+  Box<std::int64_t> offsets_box_{backend_}, targets_box_{backend_}, place_begins_box_{backend_};
+  Box<float> positive_log_q_box_{backend_}, negative_log_q_box_{backend_}, labels_box_{backend_},
+      read_labels_box_{backend_};
+  Box<std::uint64_t> keys_box_{backend_};
+  Sent sent_;
+  Floats queries_, positives_, d_queries_, d_positives_, d_rows_, d_vectors_, d_negatives_;
+  Floats logits_, d_logits_, all_items_;
 };
 
 }  // namespace sequence

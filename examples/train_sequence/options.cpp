@@ -18,6 +18,7 @@ namespace {
 
 using namespace support;
 
+constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 2> kModels{"next-item", "ranking"};
 
 void check(const Options& options) {
@@ -111,6 +112,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
         "N");
   limit(add("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 64,
         "T");
+  choose(add("--backend", options.backend,
+             "Where tables and layers are and are computed; cuda: on a GPU that the ranks share, "
+             "with every other option"),
+         kBackends);
   choose(add("--plan", options.plan, "How the table of items is cut over the ranks"), kPlans);
   limit(add("--virtual-ranks", options.virtual_ranks,
             "Cut batches into so many parts, whose sums are always added in one order: the same "

@@ -22,6 +22,7 @@ struct Options {
   std::int64_t users = 8'000, items = 500;  ///< of made-up histories
   std::int64_t test_window = 0;             ///< of time; 0: leave one out
 
+  std::string backend = "host";
   int ranks = 2;
   int threads_per_rank = 1;
   std::string plan = "row-wise";

@@ -3,8 +3,9 @@
 #include "trainer.hpp"
 
 #include "../support/report.hpp"
+#include "backends.hpp"
 #include "description.hpp"
-#include "model.hpp"
+#include "rank_model.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/checkpoint/contents.hpp>
@@ -20,6 +21,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -43,7 +45,7 @@ class Rank {
       : options_(options),
         data_(data),
         ranks_(ranks),
-        model_(ranks, options, data.histories().items),
+        model_(backend_of(options)(ranks, options, data.histories().items)),
         whole_softmax_(options.negatives >= data.histories().items) {
     if (options.ranks_items()) {
       sampler_.emplace(data.item_counts(), options.popularity, random_word(options.seed, 5));
@@ -52,7 +54,7 @@ class Rank {
           log_q_.push_back(sampler_->log_probability(i));
     }
     if (!options.save.empty()) {
-      model_.add_to(contents_);
+      model_->add_to(contents_);
       contents_.set_text("position", position());
       contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
       if (first_rank() && !options.ranks_items()) describe_model(contents_, options, data);
@@ -68,13 +70,12 @@ class Rank {
     support::Progress progress(steps, false);
     const std::int64_t interval = std::max<std::int64_t>(1, steps / 200);
     std::int64_t seen = 0, tokens = 0, reported = step;
-    std::vector<double> losses(parts_.size());
     double epoch_loss = 0;
     std::int64_t epoch_begin = step;
     while (step < steps) {
       const std::int64_t epoch = step / per_epoch, first = step % per_epoch * options_.batch_size,
                          size = std::min(options_.batch_size, samples - first);
-      train_step(step, static_cast<int>(epoch), first, size, losses);
+      train_step(step, static_cast<int>(epoch), first, size);
       seen += size;
       for (const Batch& part : parts_) tokens += std::ssize(part.items) - part.size;
       ++step;
@@ -82,13 +83,12 @@ class Rank {
       const bool saves = !options_.save.empty() &&
                          (options_.save_every > 0 ? step % options_.save_every == 0 : epoch_ends);
       if (step % interval == 0 || epoch_ends || saves || step == steps) {
-        const double loss = model_.sum_of_losses(losses);
+        const double loss = model_->take_losses();
         require<Error>(std::isfinite(loss),
                        "the training diverged before step {}: lower --learning-rate", step);
         if (first_rank()) progress.show(step, seen, loss / static_cast<double>(step - reported));
         reported = step;
         epoch_loss += loss;
-        std::ranges::fill(losses, 0.0);
       }
       if (epoch_ends) {
         if (first_rank()) result.loss = epoch_loss / static_cast<double>(step - epoch_begin);
@@ -116,8 +116,8 @@ class Rank {
     result.samples_per_second = static_cast<double>(seen) / seconds;
     result.tokens_per_second = static_cast<double>(tokens) / seconds;
     result.steps = steps;
-    result.dense_parameters = model_.dense_parameters();
-    result.embedding_parameters = model_.table().rows() * options_.width;
+    result.dense_parameters = model_->dense_parameters();
+    result.embedding_parameters = data_.histories().items * options_.width;
   }
 
  private:
@@ -177,11 +177,10 @@ class Rank {
     return step;
   }
 
-  void train_step(std::int64_t step, int epoch, std::int64_t first, std::int64_t size,
-                  std::span<double> losses) {
+  void train_step(std::int64_t step, int epoch, std::int64_t first, std::int64_t size) {
     for (std::size_t k = 0; k < parts_.size(); ++k) {
-      const std::int64_t begin = first + model_.part_begin(size, static_cast<int>(k)),
-                         end = first + model_.part_begin(size, static_cast<int>(k) + 1);
+      const std::int64_t begin = first + model_->part_begin(size, static_cast<int>(k)),
+                         end = first + model_->part_begin(size, static_cast<int>(k) + 1);
       data_.train().batch(epoch, begin, end - begin, parts_[k]);
       binary_labels(parts_[k]);
       keys_[k].clear();  // a history has the same on any rank
@@ -201,14 +200,14 @@ class Rank {
           candidates +=
               add_training_rows(rows[k], parts_[k], s, keys_[k][static_cast<std::size_t>(s)]);
       ranks_.all_reduce(std::span(&candidates, 1));
-      return model_.train_ranking(rows, histories, candidates, keys_, rate, losses);
+      return model_->train_ranking(rows, histories, candidates, keys_, rate);
     }
     std::int64_t targets = 0;
     for (const Batch& part : parts_)
       targets = std::accumulate(part.targets.begin(), part.targets.end(), targets);
     ranks_.all_reduce(std::span(&targets, 1));
     draw_negatives(step);
-    model_.train_next_item(parts_, histories, targets, negatives_, log_q_, keys_, rate, losses);
+    model_->train_next_item(parts_, histories, targets, negatives_, log_q_, keys_, rate);
   }
   std::int64_t total_steps() const {
     return (data_.train().size() + options_.batch_size - 1) / options_.batch_size * options_.epochs;
@@ -270,7 +269,7 @@ class Rank {
   /// Of all targets, on the first rank. Collective.
   Quality test(const HistorySamples& samples) {
     constexpr std::int64_t kBatch = 64;
-    model_.load_all_items();
+    model_->load_all_items();
     // whole batches for each rank, so that products have the same shapes on any number of them
     const auto cut = [&](int rank) {
       return std::min(samples.size(), kBatch * even_cut((samples.size() + kBatch - 1) / kBatch,
@@ -311,18 +310,13 @@ class Rank {
 
   void rank_items(std::span<const HistoryRange> ranges, std::vector<std::int64_t>& whole,
                   std::vector<std::int64_t>& sampled) {
-    const MatrixView<const float> queries = model_.queries(batch_), items = model_.all_items();
-    scores_.resize(static_cast<std::size_t>(queries.rows * items.rows));
-    detail::for_each_worker(1, [&](int) {
-      detail::gemm(false, true, queries.rows, items.rows, items.columns, 1, queries.data,
-                   queries.stride, items.data, items.stride, 0, scores_.data(), items.rows);
-    });
-    std::int64_t query = 0;
+    const std::span<const float> all = model_->scores(batch_);
+    const auto items = static_cast<std::size_t>(data_.histories().items);
+    std::size_t query = 0;
     for (const HistoryRange& range : ranges) {
       const auto events = data_.histories().of(range.user);
       for (std::int64_t e = range.target; e < range.end; ++e, ++query) {
-        const std::span<const float> scores(scores_.data() + query * items.rows,
-                                            static_cast<std::size_t>(items.rows));
+        const std::span<const float> scores = all.subspan(query * items, items);
         const std::int32_t right = events[static_cast<std::size_t>(e)].item;
         const std::vector<std::int32_t> seen = items_of(events.first(static_cast<std::size_t>(e)));
         whole.push_back(rank_of(scores, right, std::span<const std::int32_t>(seen)));
@@ -341,7 +335,7 @@ class Rank {
     for (std::size_t s = 0; s < ranges.size(); ++s)
       add_rows(rows, batch_, static_cast<std::int64_t>(s), ranges[s].target - ranges[s].begin,
                ranges[s].end - ranges[s].begin, random_word(9, ranges[s].user, ranges[s].target));
-    const std::span<const float> found = model_.logits(rows), wanted = model_.candidate_labels();
+    const std::span<const float> found = model_->logits(rows), wanted = model_->candidate_labels();
     logits.insert(logits.end(), found.begin(), found.end());
     labels.insert(labels.end(), wanted.begin(), wanted.end());
     if (!predicts_) return;
@@ -373,15 +367,15 @@ class Rank {
   const Options& options_;
   const Data& data_;
   ThreadCommunicator& ranks_;
-  Model model_;
+  std::unique_ptr<RankModel> model_;
   bool whole_softmax_;
   std::optional<NegativeSampler> sampler_;
   CheckpointContents contents_;
-  std::vector<Batch> parts_{static_cast<std::size_t>(model_.parts())};  ///< of a training batch
+  std::vector<Batch> parts_{static_cast<std::size_t>(model_->parts())};  ///< of a training batch
   std::vector<std::vector<std::uint64_t>> keys_{parts_.size()};
   Batch batch_;  ///< of a test
   std::vector<std::int32_t> negatives_;
-  std::vector<float> log_q_, scores_;
+  std::vector<float> log_q_;
   bool predicts_ = false;
   std::string predictions_;  ///< lines of this rank, after the test of all
 };

@@ -7,3 +7,5 @@
 #include <tessera/cuda/jagged.cuh>
 #include <tessera/sequence/hstu.cuh>
 #include <tessera/sequence/jagged.hpp>
+#include <tessera/sequence/sampled_softmax.cuh>
+#include <tessera/sequence/softmax_options.hpp>

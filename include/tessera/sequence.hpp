@@ -12,3 +12,4 @@
 #include <tessera/sequence/hstu_parameters.hpp>
 #include <tessera/sequence/jagged.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
+#include <tessera/sequence/softmax_options.hpp>

@@ -3,3 +3,4 @@
 #include <gpu/need_gpu.hpp>
 
 #include <gpu/hstu_cases.hpp>
+#include <gpu/softmax_cases.hpp>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The loss against its definition in double, gradients against the definition's differences.
-#include <tessera/core/random.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
 
 #include <doctest/doctest.h>
+#include <support/softmax_reference.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -16,67 +16,16 @@ namespace {
 
 using namespace tessera;
 
-float number(std::uint64_t stream, std::int64_t i) {
-  return static_cast<float>(random_word(3, stream, i) >> 40) * 0x1p-23f - 1.0f;
-}
+struct Case : softmax_reference::Case {
+  using softmax_reference::Case::Case;
 
-struct Case {
-  std::int64_t n, m, width;
-  float scale = 1;
-  bool corrected = false;
-  std::vector<float> q, p, v, p_log, v_log;
-  std::vector<std::int32_t> p_ids, v_ids;
-  std::int64_t normalizer = 0;
-
-  Case(std::int64_t rows, std::int64_t negatives, std::int64_t columns, bool correct = false)
-      : n(rows), m(negatives), width(columns), corrected(correct) {
-    const auto fill = [](std::vector<float>& x, std::int64_t count, std::uint64_t stream) {
-      for (std::int64_t i = 0; i < count; ++i) x.push_back(number(stream, i));
-    };
-    fill(q, n * width, 1), fill(p, n * width, 2), fill(v, m * width, 3);
-    for (std::int64_t i = 0; i < n; ++i) p_ids.push_back(static_cast<std::int32_t>(i % 7));
-    for (std::int64_t j = 0; j < m; ++j) v_ids.push_back(static_cast<std::int32_t>(3 * j % 20));
-    if (corrected) fill(p_log, n, 4), fill(v_log, m, 5);
-  }
-
-  /// The definition, in double.
-  double loss() const {
-    double sum = 0;
-    for (std::int64_t i = 0; i < n; ++i) {
-      const auto product = [&](const std::vector<float>& x, std::int64_t row) {
-        double s = 0;
-        for (std::int64_t c = 0; c < width; ++c)
-          s += static_cast<double>(q[i * width + c]) * x[row * width + c];
-        return s * scale;
-      };
-      const double own = product(p, i) - (corrected ? p_log[i] : 0.0f);
-      double weights = std::exp(own);
-      for (std::int64_t j = 0; j < m; ++j)
-        if (v_ids[j] != p_ids[i])
-          weights += std::exp(product(v, j) - (corrected ? v_log[j] : 0.0f));
-      sum += std::log(weights) - own;
-    }
-    return n == 0 ? 0 : sum / static_cast<double>(normalizer > 0 ? normalizer : n);
-  }
-
-  struct Result {
-    double loss;
-    std::vector<float> dq, dp, dv;
-    friend bool operator==(const Result&, const Result&) = default;
-  };
   Result run(int threads = 1) const {
     Result r{0, std::vector<float>(q.size(), 9.0f), std::vector<float>(p.size(), 9.0f),
              std::vector<float>(v.size(), 9.0f)};
     SampledSoftmax softmax(Host({.threads = threads}), {.scale = scale, .normalizer = normalizer});
-    r.loss = softmax.forward_backward(SampledSoftmaxBatch<std::int32_t>{{q.data(), n, width},
-                                                                        {p.data(), n, width},
-                                                                        {v.data(), m, width},
-                                                                        p_ids,
-                                                                        v_ids,
-                                                                        p_log,
-                                                                        v_log},
-                                      {r.dq.data(), n, width}, {r.dp.data(), n, width},
-                                      {r.dv.data(), m, width});
+    r.loss = softmax.forward_backward(
+        batch(q.data(), p.data(), v.data(), p_ids, v_ids, p_log, v_log), {r.dq.data(), n, width},
+        {r.dp.data(), n, width}, {r.dv.data(), m, width});
     return r;
   }
 };
@@ -104,6 +53,11 @@ TEST_CASE("loss and gradients, with and without the correction, accidental hits 
     check(test.q, result.dq);
     check(test.p, result.dp);
     check(test.v, result.dv);
+    const Case::Result expected = test.expected();  // what the GPU's kernels are compared with
+    for (std::size_t i = 0; i < expected.dv.size(); ++i)
+      CHECK(result.dv[i] == doctest::Approx(expected.dv[i]).epsilon(1e-5));
+    for (std::size_t i = 0; i < expected.dq.size(); ++i)
+      CHECK(result.dq[i] == doctest::Approx(expected.dq[i]).epsilon(1e-5));
   }
 }
 
@@ -171,4 +125,5 @@ TEST_CASE("shapes that do not fit are named") {
   CHECK_THROWS_AS(SampledSoftmax({.scale = 0}), InvalidArgument);
   CHECK_THROWS_AS(SampledSoftmax({.scale = NAN}), InvalidArgument);
   CHECK_THROWS_AS(SampledSoftmax({.normalizer = -1}), InvalidArgument);
+  CHECK_THROWS_AS(softmax.set_normalizer(-1), InvalidArgument);
 }

@@ -5,6 +5,7 @@
 #include <gpu/golden_embeddings.hpp>
 #include <gpu/golden_hstu_cases.hpp>
 #include <gpu/hstu_cases.hpp>
+#include <gpu/softmax_cases.hpp>
 #include <support/temporary_folder.hpp>
 
 TEST_CASE("golden cases that say what is not known are refused, at any depth") {

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/matmul.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/sequence/hstu_attention.hpp>
 #include <tessera/sequence/sigmoid.hpp>
+#include <tessera/sequence/softmax_options.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -20,41 +20,22 @@
 
 namespace tessera { inline namespace v0 {
 
-struct SampledSoftmaxOptions {
-  float scale = 1;              ///< of the products: 1 / temperature
-  std::int64_t normalizer = 0;  ///< that the loss is divided by; 0: the rows given
-};
-
-/// What one softmax is taken over: for each of n queries its positive and the m negatives that all
-/// share. Views.
-template <IdType Id>
-struct SampledSoftmaxBatch {
-  MatrixView<const float> queries, positives;  ///< [n, width]
-  MatrixView<const float> negatives;           ///< [m, width]
-  std::span<const Id> positive_ids;            ///< [n]
-  std::span<const Id> negative_ids;            ///< [m]
-  /// log of the probability that an item is drawn: subtracted from its product, so that the
-  /// gradients are those of a softmax over all items in the mean (Bengio and Senecal 2008). As
-  /// many as ids, or none.
-  std::span<const float> positive_log_q{}, negative_log_q{};
-};
-
-/// Mean over queries of -log(exp(s+) / (exp(s+) + sum_j exp(s_j))), s = scale q.v - log q. A
-/// negative that is a query's positive is left out of that query. With every item once among the
-/// negatives this is the whole softmax. On the host, in float; sums of the loss in double.
-///
-///     SampledSoftmax softmax(host, {.scale = 1, .normalizer = targets});
-class SampledSoftmax {
+/// The loss on the host. Results do not depend on the backend's threads.
+template <>
+class SampledSoftmax<Host> {
  public:
-  /// Makes the loss. Results do not depend on the backend's threads.
+  /// Makes the loss. Throws InvalidArgument for a scale that is not positive.
   explicit SampledSoftmax(const Host& backend, SampledSoftmaxOptions options = {})
       : threads_(backend.threads()), options_(options) {
-    require(std::isfinite(options.scale) && options.scale > 0,
-            "SampledSoftmax: scale is {}; must be positive", options.scale);
-    require(options.normalizer >= 0, "SampledSoftmax: normalizer is {}; must not be negative",
-            options.normalizer);
+    detail::check_softmax_options(options);
   }
   explicit SampledSoftmax(SampledSoftmaxOptions options = {}) : SampledSoftmax(Host(), options) {}
+
+  /// Sets what the loss is divided by from now on; 0: the rows given.
+  void set_normalizer(std::int64_t normalizer) {
+    options_.normalizer = normalizer;
+    detail::check_softmax_options(options_);
+  }
 
   /// Returns the loss of these rows, divided by `normalizer`: its share, on one of several ranks.
   /// The gradients, of the shapes of the vectors, are overwritten. Throws InvalidArgument for
@@ -62,7 +43,7 @@ class SampledSoftmax {
   template <IdType Id>
   double forward_backward(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
                           MatrixView<float> d_positives, MatrixView<float> d_negatives) {
-    check(batch, d_queries, d_positives, d_negatives);
+    detail::check_softmax(batch, d_queries, d_positives, d_negatives);
     const std::int64_t n = batch.queries.rows, m = batch.negatives.rows,
                        width = batch.queries.columns;
     for (std::int64_t j = 0; j < m; ++j) std::fill_n(d_negatives.row(j), width, 0.0f);
@@ -94,36 +75,18 @@ class SampledSoftmax {
     for (const double of_chunk : losses_) loss += of_chunk;
     return loss * share;
   }
+  /// Does the same, and adds the loss to `loss`: as every backend does.
+  template <IdType Id>
+  void forward_backward(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
+                        MatrixView<float> d_positives, MatrixView<float> d_negatives,
+                        double* loss) {
+    *loss += forward_backward(batch, d_queries, d_positives, d_negatives);
+  }
 
  private:
   // fixed, so that sums do not depend on threads
-  static constexpr std::int64_t chunk_rows = 64, block_rows = 4096, slice = 64;
-
-  template <IdType Id>
-  static void check(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
-                    MatrixView<float> d_positives, MatrixView<float> d_negatives) {
-    const std::int64_t n = batch.queries.rows, m = batch.negatives.rows,
-                       width = batch.queries.columns;
-    const auto shape = [&](const char* what, const auto& matrix, std::int64_t rows) {
-      require(matrix.rows == rows && (matrix.columns == width || rows == 0),
-              "SampledSoftmax: {} are {} x {}, must be {} x {}", what, matrix.rows, matrix.columns,
-              rows, width);
-    };
-    shape("positives", batch.positives, n);
-    shape("negatives", batch.negatives, m);
-    shape("gradients of queries", d_queries, n);
-    shape("gradients of positives", d_positives, n);
-    shape("gradients of negatives", d_negatives, m);
-    const auto count = [&](const char* what, std::size_t got, std::int64_t rows, bool may_lack) {
-      require(static_cast<std::int64_t>(got) == rows || (may_lack && got == 0),
-              "SampledSoftmax: {} {} for {} rows", got, what, rows);
-    };
-    count("positive ids", batch.positive_ids.size(), n, false);
-    count("negative ids", batch.negative_ids.size(), m, false);
-    const bool corrected = !batch.positive_log_q.empty() || !batch.negative_log_q.empty();
-    count("log probabilities of positives", batch.positive_log_q.size(), n, !corrected);
-    count("log probabilities of negatives", batch.negative_log_q.size(), m, !corrected);
-  }
+  static constexpr std::int64_t chunk_rows = 64, block_rows = detail::softmax_block_rows,
+                                slice = 64;
 
   /// Computes rows [first, first + count): logits, their softmax, the gradients but those of
   /// negatives. Returns the sum of the losses.

@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_sequence --backend cuda, its kernels emulated, against --backend host: the same options, the
+// same model.
+#include <trainer/command.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+const std::string kSmall = " --items 100 --width 16 --max-length 12 ",
+                  kOne = "--heads 1 --blocks 1 ", kUsers = "--users 60 --batch-size 32 ",
+                  kTiny = kSmall + kOne + kUsers + "--epochs 2 ";
+
+nlohmann::json trained(const std::string& arguments) {
+  const Outcome outcome = train_dlrm(arguments, true, "", "train_sequence_emulated");
+  INFO(arguments, "\n", outcome.err);
+  REQUIRE(outcome.status == 0);
+  CHECK(outcome.err == "");
+  return outcome.json;
+}
+
+const char* const kScores[] = {"hr10", "ndcg10", "mrr", "hr10_sampled", "ndcg10_sampled", "auc"};
+
+/// Kernels add in another order: losses differ by 1e-6 of themselves at most, scores by what one
+/// test history of 60, whose item changes places with another, makes at most.
+void check_alike(const nlohmann::json& host, const nlohmann::json& cuda) {
+  const auto number = [](const nlohmann::json& json, const char* key) {
+    return json.at(key).get<double>();
+  };
+  CHECK(std::abs(number(host, "loss") - number(cuda, "loss")) < 1e-6 * number(host, "loss"));
+  int scores = 0;
+  for (const char* key : kScores) {
+    if (!host.contains(key)) continue;
+    CAPTURE(key);
+    CHECK(std::abs(number(host, key) - number(cuda, key)) < 1.0 / 60);
+    ++scores;
+  }
+  CHECK(scores > 0);
+  REQUIRE(host.at("validations").size() == cuda.at("validations").size());
+  for (std::size_t i = 0; i < host.at("validations").size(); ++i)
+    for (const auto& [key, value] : host.at("validations")[i].items())
+      CHECK(std::abs(value.get<double>() - number(cuda.at("validations")[i], key.c_str())) <
+            1.0 / 60);
+}
+
+/// The lines of --predictions but their last fields, and these, which are logits.
+struct Predictions {
+  std::vector<std::string> samples;
+  std::vector<double> logits;
+
+  explicit Predictions(const std::filesystem::path& file) {
+    std::istringstream lines(text_of(file));
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line)) {
+      const std::size_t tab = line.rfind('\t');
+      samples.push_back(line.substr(0, tab));
+      logits.push_back(std::stod(line.substr(tab + 1)));
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every option of --help, on both backends: the same losses, scores and predictions") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) {
+    return "'" + (folder.path / name).string() + "'";
+  };
+  // users who go round a ring of items, and a line that is no event
+  std::ofstream file(folder.path / "events");
+  for (int u = 0; u < 60; ++u)
+    for (int e = 0; e < 16; ++e)
+      file << "u" << u << "::i" << (7 * u + e) % 50 << "::" << 100 * e + u
+           << "::" << (u + e * e) % 3 + 3 << '\n';
+  file << "NA::i1::1::4\n";
+  file.close();
+  const std::string own = "--data " + path("events") +
+                          " --separator :: --quote none --empty-words NA --columns "
+                          "who,what,when,stars --user-column who --item-column what --time-column "
+                          "when --skip-bad-lines --sort-memory 1 --temporary-folder " +
+                          path("") +
+                          " --width 16 --heads 2 --blocks 1 --max-length 9 --batch-size 16 ";
+  const std::string two = kSmall + kUsers + "--epochs 2 --heads 2 --blocks 2 ";
+  const std::string cases[] = {
+      kTiny + "--ranks 1 --negatives 100 --dropout 0.3 --validate",  // the whole softmax
+      kTiny + "--ranks 3 --plan row-wise --negatives 40 --popularity 0.5 --log-q --seed 7",
+      two + "--ranks 2 --plan column-wise --negatives 40 --dropout 0",
+      kSmall + kUsers +
+          "--epochs 2 --blocks 0 --ranks 4 --plan grid --negatives 30 "
+          "--threads-per-rank 2 --heads 1",
+      kTiny + "--ranks 2 --plan replicated --negatives 40 --learning-rate 0.006",
+      kTiny + "--ranks 2 --plan table-wise --virtual-ranks 4 --negatives 40",
+      kTiny + "--ranks 2 --model ranking --validate --dropout 0.1 --predictions ",
+      two + "--ranks 3 --model ranking --plan grid --predictions ",
+      kTiny + "--ranks 2 --model ranking --virtual-ranks 2 --predictions ",
+      own + "--ranks 2 --epochs 2 --negatives 50 --test-window 300 --save-every 3 --keep 1 --save ",
+      own +
+          "--ranks 2 --epochs 3 --model ranking --label-column stars --label-threshold 4 "
+          "--predictions "};
+  std::string all;
+  for (const std::string& how : cases) {
+    CAPTURE(how);
+    all += how + ' ';
+    const bool predicts = how.ends_with("--predictions "), saves = how.ends_with("--save ");
+    const auto on = [&](const std::string& backend) {
+      return trained(how +
+                     (predicts ? path(backend)
+                      : saves  ? path("save-" + backend)
+                               : "") +
+                     " --backend " + backend);
+    };
+    const nlohmann::json host = on("host"), cuda = on("cuda");
+    CHECK(cuda.at("backend") == "cuda");
+    check_alike(host, cuda);
+    if (!predicts) continue;
+    const Predictions expected(folder.path / "host"), found(folder.path / "cuda");
+    REQUIRE(expected.logits.size() >= 60);
+    CHECK((found.samples == expected.samples));
+    REQUIRE(found.logits.size() == expected.logits.size());
+    constexpr double most = 2e-5;  // of logits; lines have six digits
+    double worst = 0;
+    for (std::size_t i = 0; i < found.logits.size(); ++i)
+      worst = std::max(worst, std::abs(found.logits[i] - expected.logits[i]));
+    CHECK(worst < most);
+    const auto [low, high] = std::ranges::minmax(expected.logits);
+    CHECK(high - low > 1000 * most);
+  }
+  // those of the other tests of this file, and those that say something and end
+  all += " --backend --json --resume --users --items --help --version ";
+  const Outcome help = train_dlrm("--help", false, "", "train_sequence_emulated");
+  const std::regex line("\n  (--[a-z0-9-]+)");
+  int options = 0;
+  for (std::sregex_iterator at(help.out.begin(), help.out.end(), line), end; at != end; ++at) {
+    const std::string name = (*at)[1].str();
+    CAPTURE(name);
+    ++options;
+    CHECK(all.find(name + ' ') != std::string::npos);
+  }
+  CHECK(options > 35);
+}
+
+TEST_CASE("on the GPU: the same bits again, and with --virtual-ranks on any number of ranks") {
+  for (const std::string model : {"next-item --negatives 40 --popularity 0.5 --log-q", "ranking"}) {
+    const std::string how = kTiny + "--backend cuda --model " + model;
+    const auto same = [&](const nlohmann::json& a, const nlohmann::json& b) {
+      CHECK(a.at("loss") == b.at("loss"));
+      for (const char* key : kScores)
+        if (a.contains(key)) CHECK(a.at(key) == b.at(key));
+    };
+    same(trained(how + " --ranks 3"), trained(how + " --ranks 3"));
+    // the last batch has fewer histories than there are parts
+    const std::string parts = kSmall + kOne +
+                              "--epochs 2 --users 41 --batch-size 19 --virtual-ranks 4 --backend "
+                              "cuda --model " +
+                              model;
+    const nlohmann::json one = trained(parts + " --ranks 1");
+    same(one, trained(parts + " --ranks 2 --plan row-wise"));
+    same(one, trained(parts + " --ranks 4 --plan grid"));
+    CHECK(one.at("loss") != trained(how + " --ranks 3").at("loss"));
+  }
+}
+
+TEST_CASE("a checkpoint of the GPU goes on there to the bit, and nearly so on the host") {
+  for (const std::string model : {"next-item --negatives 40", "ranking"}) {
+    const TemporaryFolder folder;
+    const std::string how = kSmall + kOne + kUsers + "--epochs 3 --model " + model,
+                      save = " --save '" + folder.path.string() + "'";
+    const nlohmann::json whole =
+        trained(how + " --backend cuda --ranks 2" + save + " --save-every 2");
+    REQUIRE(whole.at("steps") == 18);
+    for (const std::string other :
+         {" --backend cuda --ranks 2 --plan table-wise", " --backend host --ranks 2"}) {
+      CAPTURE(other);
+      std::filesystem::remove_all(folder.path / "step-000000000018");
+      const nlohmann::json resumed = trained(how + other + save + " --resume");
+      for (const char* key : kScores)
+        if (whole.contains(key)) {
+          const double difference =
+              std::abs(resumed.at(key).get<double>() - whole.at(key).get<double>());
+          CHECK(difference <= (other.find("cuda") != std::string::npos ? 0.0 : 1.0 / 60));
+        }
+    }
+  }
+}
+
+TEST_CASE("what a backend cannot do is one line") {
+  const auto fails = [](int code, const std::string& arguments, const std::string& text,
+                        const std::string& program) {
+    const Outcome outcome = train_dlrm(arguments, false, "", program);
+    CHECK(outcome.status == code);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+    CHECK_MESSAGE(outcome.err.find(text) != std::string::npos, outcome.err);
+  };
+  fails(1, kTiny + "--backend cuda", "--backend cuda: this program was built without it",
+        "train_sequence");
+  fails(2, "--backend gpu", "--backend", "train_sequence");
+  fails(1, kTiny + "--backend cuda --negatives 40 --learning-rate 1e30", "the training diverged",
+        "train_sequence_emulated");
+}
