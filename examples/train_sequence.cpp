@@ -81,6 +81,8 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["log_q"] = options.log_q;
   json["batch_size"] = options.batch_size;
   json["epochs"] = options.epochs;
+  if (options.automatic()) json["epochs"] = "auto";
+  if (result.best_epoch > 0) json["best_epoch"] = result.best_epoch;
   json["learning_rate"] = options.learning_rate;
   json["seed"] = options.seed;
   json["dense_parameters"] = result.dense_parameters;

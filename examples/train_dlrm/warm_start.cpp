@@ -27,7 +27,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -60,18 +59,9 @@ std::string difference(const TableInput& before, const TableInput& now) {
 }
 
 /// For each row of a table whose keys are listed, the row that its key had; -1: none.
-std::vector<std::int64_t> rows_of_keys(const TableInput& before, const KeyList& keys_before,
-                                       const TableInput& now, const KeyList& keys) {
-  const auto row = [](const KeyList& list, std::size_t i) {
-    return list.rows.empty() ? static_cast<std::int64_t>(i) + 2 : std::int64_t{list.rows[i]};
-  };
-  std::unordered_map<std::int64_t, std::int64_t> had;
-  for (std::size_t i = 0; i < keys_before.keys.size(); ++i)
-    had.emplace(keys_before.keys[i], row(keys_before, i));
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(now.rows), -1);
-  for (std::size_t i = 0; i < keys.keys.size(); ++i)
-    if (const auto found = had.find(keys.keys[i]); found != had.end())
-      rows[static_cast<std::size_t>(row(keys, i))] = found->second;
+std::vector<std::int64_t> rows_of(const TableInput& before, const KeyList& keys_before,
+                                  const TableInput& now, const KeyList& keys) {
+  std::vector<std::int64_t> rows = tessera::detail::rows_of_keys(keys_before, keys, now.rows);
   for (const auto& [to, from] :
        {std::pair(now.empty_row, before.empty_row), std::pair(now.unknown_row, before.unknown_row)})
     if (to && from) rows[static_cast<std::size_t>(*to)] = *from;

@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "description.hpp"
 
+#include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/io/safetensors.hpp>
 #include <tessera/io/text.hpp>
+#include <tessera_serving/key_lists.hpp>
 #include <tessera_serving/model_description.hpp>
 
 #include <fmt/format.h>
@@ -28,7 +31,46 @@ std::string name_of(const Data& data, std::int32_t item) {
   return data.file()->item_key(item);
 }
 
+/// Of the file's items; made-up ones have the rows of their numbers.
+std::map<std::string, KeyList> lists_of(const Data& data) {
+  std::map<std::string, KeyList> lists;
+  if (data.file() == nullptr) return lists;
+  KeyList& list = lists[std::string(kTable)];
+  for (std::int64_t item = 0; item < data.file()->items(); ++item) {
+    list.keys.push_back(static_cast<std::int64_t>(
+        std::max(detail::name_key(data.file()->item_key(item)), std::uint64_t{1})));
+    list.rows.push_back(static_cast<std::int32_t>(item));
+  }
+  return lists;
+}
+
 }  // namespace
+
+void name_items(CheckpointContents& contents, const Data& data) {
+  detail::add_key_lists(contents, lists_of(data));
+}
+
+LoadOptions items_of(const std::filesystem::path& checkpoint, const Data& data) {
+  LoadOptions load;
+  CheckpointReader reader(checkpoint);
+  const std::map<std::string, KeyList> lists = lists_of(data);
+  require<DataError>(lists.empty() == !reader.has_file(ModelDescription::kKeysFile),
+                     "--start-from: of '{}' and these data one names its items and the other does "
+                     "not: it is of made-up histories, or of an earlier version",
+                     checkpoint.string());
+  if (lists.empty()) return load;
+  const std::string bytes = reader.read_file(ModelDescription::kKeysFile);
+  const SafetensorsReader file(std::as_bytes(std::span(bytes)),
+                               (checkpoint / ModelDescription::kKeysFile).string());
+  const std::string table(kTable);
+  const KeyList before{file.read<std::int64_t>(table + ".keys"),
+                       file.read<std::int32_t>(table + ".rows")};
+  require<DataError>(before.keys.size() == before.rows.size(),
+                     "checkpoint '{}': {} keys of {} rows", checkpoint.string(), before.keys.size(),
+                     before.rows.size());
+  load.rows[table] = detail::rows_of_keys(before, lists.at(table), data.histories().items);
+  return load;
+}
 
 void describe_model(CheckpointContents& contents, const Options& options, const Data& data) {
   ModelDescription model{
@@ -48,19 +90,11 @@ void describe_model(CheckpointContents& contents, const Options& options, const 
                              .shift = static_cast<float>(options.label_threshold),
                              .may_be_empty = false,
                              .list = true});
-  std::map<std::string, KeyList> lists;
   if (data.file() == nullptr) {
     model.tables[0].keys = CategoryKey::integer;
     model.tables[0].rows_by = KeyRows::key;
-  } else {
-    KeyList& list = lists[std::string(kTable)];
-    for (std::int64_t item = 0; item < data.file()->items(); ++item) {
-      list.keys.push_back(static_cast<std::int64_t>(
-          std::max(detail::name_key(data.file()->item_key(item)), std::uint64_t{1})));
-      list.rows.push_back(static_cast<std::int32_t>(item));
-    }
   }
-  add_model_description(contents, model, lists);
+  add_model_description(contents, model, lists_of(data));
 }
 
 std::string prediction_header(const Data& data) {

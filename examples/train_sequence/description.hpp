@@ -6,9 +6,11 @@
 #include "options.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/load.hpp>
 #include <tessera_data/histories.hpp>
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -17,6 +19,12 @@ namespace sequence {
 /// Adds what a server must know of the ranking model: its layers, and which row an item has.
 void describe_model(tessera::CheckpointContents& contents, const Options& options,
                     const Data& data);
+
+/// Adds which row an item has, for models that start from this one.
+void name_items(tessera::CheckpointContents& contents, const Data& data);
+/// Which rows of a checkpoint's table the items of these data have. Throws tessera::DataError if it
+/// does not say so.
+tessera::LoadOptions items_of(const std::filesystem::path& checkpoint, const Data& data);
 
 /// The columns of the lines below. Throws tessera::DataError for an item with a tab, a quote or '|'
 /// in its name, which tell apart fields and entries.

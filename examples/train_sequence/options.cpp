@@ -147,9 +147,23 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit<std::int64_t>(
       add("--batch-size", options.batch_size, "Histories of a step, over all ranks"), 1, 1 << 24,
       "B");
-  limit(add("--epochs", options.epochs, "Passes over the training histories"), 1, 1'000'000, "E");
+  app.add_option_function<std::string>(
+         "--epochs",
+         [&options](const std::string& text) {
+           const std::optional<int> epochs =
+               text == "auto" ? Options::kAutoEpochs : number_of<int>(text);
+           tessera::require<CLI::ValidationError>(
+               text == "auto" || (epochs && *epochs >= 1 && *epochs < Options::kAutoEpochs),
+               "--epochs: {} is not a number from 1 to 1000000, or auto", text);
+           options.epochs = *epochs;
+         },
+         "Passes over the training histories; auto: until the validation has not become better in "
+         "--patience of them, and the best model, kept in DIR/best of --save, is tested")
+      ->option_text("E [10]");
+  limit(add("--patience", options.patience, "Epochs without a better one that end --epochs auto"),
+        1, 1'000, "N");
   limit(add("--learning-rate", options.learning_rate,
-            "Of Adam, at first; it falls in a straight line to 0"),
+            "Of Adam, at first; it falls in a straight line to 0, but stays under --epochs auto"),
         0.0f, 1e30f, "R");
   limit<std::uint64_t>(add("--seed", options.seed, "Of first values, orders, dropout, negatives"),
                        0, std::numeric_limits<std::uint64_t>::max(), "N");
@@ -169,6 +183,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                "Go on from the last checkpoint in --save, under any plan and number of ranks; "
                "without one begin")
       ->needs(save);
+
+  app.add_option("--start-from", options.start_from,
+                 "Begin with the items and layers of the last checkpoint there, or of that one, as "
+                 "far as this model has them; what begins anew is printed")
+      ->option_text("DIR");
 
   app.option_defaults()->group("Results");
   add("--json", options.json, "Write the results to this file")->option_text("FILE");

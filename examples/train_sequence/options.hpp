@@ -39,7 +39,10 @@ struct Options {
   double popularity = 0;  ///< negatives are drawn by (count + 1) to this power
   bool log_q = false;
   std::int64_t batch_size = 128;
+  static constexpr int kAutoEpochs = 1'000'001;
   int epochs = 10;
+  std::string best_folder;  ///< of the best model without --save
+  int patience = 3;         ///< validations without a better one that end kAutoEpochs
   float learning_rate = 0.003f;
   std::uint64_t seed = 1;
   bool validate = false;
@@ -48,9 +51,13 @@ struct Options {
   std::int64_t save_every = 0;
   int keep = 0;
   bool resume = false;
+  std::string start_from;  ///< folder of an earlier model's checkpoints; empty: none
   std::string json;
   std::string predictions;  ///< TSV file of the ranking model's test
 
+  /// Whether validations end the training.
+  bool automatic() const { return epochs == kAutoEpochs; }
+  std::string epochs_text() const { return automatic() ? "auto" : std::to_string(epochs); }
   bool ranks_items() const { return model == "next-item"; }
   /// Positions of a sequence; attention is divided by it.
   std::int64_t longest_sequence() const {

@@ -12,6 +12,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
+#include <tessera/checkpoint/warm_start.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera_data/metrics.hpp>
@@ -19,13 +20,18 @@
 
 #include <fmt/format.h>
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace sequence {
@@ -53,22 +59,28 @@ class Rank {
         for (std::int64_t i = 0; i < sampler_->items(); ++i)
           log_q_.push_back(sampler_->log_probability(i));
     }
-    if (!options.save.empty()) {
+    if (!options.save.empty() || options.automatic()) {
       model_->add_to(contents_);
       contents_.set_text("position", position());
       contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
-      if (first_rank() && !options.ranks_items()) describe_model(contents_, options, data);
+      if (first_rank())
+        options.ranks_items() ? name_items(contents_, data)
+                              : describe_model(contents_, options, data);
     }
   }
 
   void run(Result& result) {
     const std::int64_t samples = data_.train().size(),
                        per_epoch = (samples + options_.batch_size - 1) / options_.batch_size,
-                       steps = per_epoch * options_.epochs;
+                       most = per_epoch * options_.epochs;
     std::optional<FolderLock> lock;
-    std::int64_t step = start(steps, lock);
+    std::int64_t step = start(most, lock);
+    if (step == 0 && !options_.start_from.empty()) begin_with_earlier();
+    // the step of the end; under --epochs auto the last validations may bring it nearer
+    std::int64_t steps = out_of_patience(step / per_epoch) ? step : most;
     support::Progress progress(steps, false);
-    const std::int64_t interval = std::max<std::int64_t>(1, steps / 200);
+    const std::int64_t interval =
+        std::max<std::int64_t>(1, (options_.automatic() ? 10 * per_epoch : steps) / 200);
     std::int64_t seen = 0, tokens = 0, reported = step;
     double epoch_loss = 0;
     std::int64_t epoch_begin = step;
@@ -94,12 +106,14 @@ class Rank {
         if (first_rank()) result.loss = epoch_loss / static_cast<double>(step - epoch_begin);
         epoch_loss = 0, epoch_begin = step;
       }
-      if (epoch_ends && options_.validate) {
+      if (epoch_ends && (options_.validate || options_.automatic())) {
         const Quality quality = test(data_.validation());
         if (first_rank()) {
           result.validations.emplace_back(static_cast<int>(epoch) + 1, quality);
           fmt::print("epoch {}: validation {}\n", epoch + 1, describe(quality));
         }
+        if (options_.automatic()) keep_best(epoch + 1, step, quality);
+        if (out_of_patience(epoch + 1)) steps = step;
       }
       if (saves || (step == steps && !options_.save.empty()))
         save_checkpoint(ranks_, options_.save, contents_, step,
@@ -108,6 +122,14 @@ class Rank {
     ranks_.all_reduce(std::span(&tokens, 1));
     const double seconds = progress.seconds();
     predicts_ = !options_.predictions.empty();
+    if (options_.automatic()) {
+      load_checkpoint(ranks_, best_folder_ / detail::checkpoint_name(best_epoch_ * per_epoch),
+                      contents_);
+      if (first_rank()) {
+        result.best_epoch = static_cast<int>(best_epoch_);
+        fmt::print("the best model is that of epoch {}: the test is of it\n", best_epoch_);
+      }
+    }
     const Quality quality = test(data_.test());
     if (!first_rank()) return;
     result.test = quality;
@@ -134,13 +156,64 @@ class Rank {
     return fmt::format(
         "--model {}, {} training histories, --batch-size {}, --epochs {}, --seed {}, --negatives "
         "{}, --popularity {}, --dropout {}, --learning-rate {}",
-        options_.model, data_.train().size(), options_.batch_size, options_.epochs, options_.seed,
-        options_.negatives, options_.popularity, options_.dropout, options_.learning_rate);
+        options_.model, data_.train().size(), options_.batch_size, options_.epochs_text(),
+        options_.seed, options_.negatives, options_.popularity, options_.dropout,
+        options_.learning_rate);
+  }
+
+  /// What this model has of an earlier one's items and layers.
+  void begin_with_earlier() {
+    CheckpointContents contents;
+    model_->add_to(contents);
+    std::filesystem::path checkpoint;
+    LoadOptions load;
+    detail::on_all_ranks(ranks_, [&] {
+      checkpoint = options_.start_from;
+      if (!std::filesystem::exists(checkpoint / detail::Manifest::kFile)) {
+        const auto latest = latest_checkpoint(checkpoint);
+        require<DataError>(latest.has_value(), "--start-from: the folder '{}' holds no checkpoint",
+                           options_.start_from);
+        checkpoint = *latest;
+      }
+      load = sequence::items_of(checkpoint, data_);
+    });
+    const std::vector<std::string> changes = start_from(ranks_, checkpoint, contents, load);
+    if (!first_rank()) return;
+    fmt::print("started from {}\n", checkpoint.string());
+    for (const std::string& line : changes) fmt::print("  {}\n", line);
+  }
+
+  /// Keeps the model if its validation is better than those before.
+  void keep_best(std::int64_t epoch, std::int64_t step, const Quality& quality) {
+    double score = first_rank() ? options_.ranks_items() ? quality.ndcg10 : quality.auc : 0;
+    ranks_.all_reduce(std::span(&score, 1));
+    if (best_epoch_ > 0 && !(score > best_score_)) return;
+    best_epoch_ = epoch, best_score_ = score;
+    CheckpointContents contents = contents_;
+    contents.set_text("validation", fmt::format("{} {}", epoch, score));
+    save_checkpoint(ranks_, best_folder_, contents, step,
+                    {.keep = 1, .finite = true, .locked = !options_.save.empty()});
+  }
+  bool out_of_patience(std::int64_t epoch) const {
+    return options_.automatic() && best_epoch_ > 0 && epoch - best_epoch_ >= options_.patience;
+  }
+  /// The folder of the best model: that of --save, or one that ends with the run.
+  void find_best() {
+    if (!options_.automatic()) return;
+    detail::on_all_ranks(ranks_, [&] {
+      best_folder_ = options_.save.empty() ? std::filesystem::path(options_.best_folder)
+                                           : std::filesystem::path(options_.save) / "best";
+      const auto best = options_.resume ? latest_checkpoint(best_folder_) : std::nullopt;
+      if (!best) return;
+      auto texts = detail::read_manifest(*best).first.texts;
+      std::istringstream(texts["validation"]) >> best_epoch_ >> best_score_;
+    });
   }
 
   /// Looks at the folder of --save and loads its last checkpoint where that is asked for. Answers
   /// the steps done.
   std::int64_t start(std::int64_t steps, std::optional<FolderLock>& lock) {
+    find_best();
     if (options_.save.empty()) return 0;
     std::optional<std::filesystem::path> latest;
     detail::on_all_ranks(ranks_, [&] {
@@ -189,9 +262,9 @@ class Rank {
     }
     const std::int64_t all_parts = ranks_.size() * std::ssize(parts_),
                        histories = (size + all_parts - 1) / all_parts;
+    const double done = static_cast<double>(step) / static_cast<double>(total_steps());
     const float rate =
-        options_.learning_rate *
-        (1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(total_steps())));
+        options_.learning_rate * (options_.automatic() ? 1.0f : 1.0f - static_cast<float>(done));
     if (!options_.ranks_items()) {
       std::vector<Rows> rows(parts_.size());
       std::int64_t candidates = 0;
@@ -376,13 +449,33 @@ class Rank {
   Batch batch_;  ///< of a test
   std::vector<std::int32_t> negatives_;
   std::vector<float> log_q_;
+  std::filesystem::path best_folder_;
+  std::int64_t best_epoch_ = 0;  ///< 0: there is none yet
+  double best_score_ = 0;
   bool predicts_ = false;
   std::string predictions_;  ///< lines of this rank, after the test of all
 };
 
 }  // namespace
 
-Result train(const Options& options, const Data& data) {
+Result train(const Options& given, const Data& data) {
+  Options options = given;
+  // Without --save the best model is in a folder that ends with the run.
+  struct Folder {
+    std::filesystem::path path;
+    ~Folder() {
+      std::error_code ignored;
+      if (!path.empty()) std::filesystem::remove_all(path, ignored);
+    }
+  } folder;
+  if (options.automatic() && options.save.empty()) {
+    std::string name = (std::filesystem::temp_directory_path() / "train_sequence-XXXXXX").string();
+    require<DataError>(
+        ::mkdtemp(name.data()) != nullptr,
+        "--epochs auto: cannot make a folder for the best model in '{}'; give --save",
+        std::filesystem::temp_directory_path().string());
+    options.best_folder = folder.path = name;
+  }
   Result result;
   run_ranks(options.ranks,
             [&](ThreadCommunicator& ranks) { Rank(options, data, ranks).run(result); });

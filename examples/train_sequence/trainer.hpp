@@ -26,6 +26,7 @@ struct Result {
   double seconds = 0, samples_per_second = 0, tokens_per_second = 0;
   double loss = NAN;        ///< mean of the last epoch
   std::string predictions;  ///< lines, of the test, if asked for
+  int best_epoch = 0;       ///< of --epochs auto
   std::int64_t steps = 0, dense_parameters = 0, embedding_parameters = 0;
 };
 

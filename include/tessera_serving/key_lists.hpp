@@ -13,8 +13,25 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
+
+/// Returns for each row of a table the row that its key had in another one, -1: none.
+inline std::vector<std::int64_t> rows_of_keys(const KeyList& before, const KeyList& now,
+                                              std::int64_t rows) {
+  const auto row = [](const KeyList& list, std::size_t i) {
+    return list.rows.empty() ? static_cast<std::int64_t>(i) + 2 : std::int64_t{list.rows[i]};
+  };
+  std::unordered_map<std::int64_t, std::int64_t> had;
+  for (std::size_t i = 0; i < before.keys.size(); ++i) had.emplace(before.keys[i], row(before, i));
+  std::vector<std::int64_t> from(static_cast<std::size_t>(rows), -1);
+  for (std::size_t i = 0; i < now.keys.size(); ++i)
+    if (const auto found = had.find(now.keys[i]); found != had.end())
+      from[static_cast<std::size_t>(row(now, i))] = found->second;
+  return from;
+}
 
 /// Returns the keys of the tables whose rows are those of a list, by table, checked: every row is
 /// one of the table's. Throws DataError for what is missing or does not fit the description.

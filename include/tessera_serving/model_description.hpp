@@ -477,25 +477,34 @@ inline std::string format_model_description(const ModelDescription& model) {
   return out + "}\n";
 }
 
-/// Adds a description to what a checkpoint will hold: model.json, and the lists of keys, by table,
-/// as inputs.safetensors with tensors TABLE.keys (I64) and, where rows are not 2, 3, ...,
-/// TABLE.rows (I32).
-inline void add_model_description(CheckpointContents& contents, const ModelDescription& model,
-                                  const std::map<std::string, KeyList>& lists = {}) {
-  contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));
+namespace detail {
+
+/// Adds lists of keys, by table, to what a checkpoint will hold: inputs.safetensors with tensors
+/// TABLE.keys (I64) and, if rows are not 2, 3, ..., TABLE.rows (I32).
+inline void add_key_lists(CheckpointContents& contents,
+                          const std::map<std::string, KeyList>& lists) {
   if (lists.empty()) return;
-  std::vector<detail::TensorInfo> infos;
+  std::vector<TensorInfo> infos;
   std::string data;
-  const auto add = [&](std::string name, detail::TensorType type, const auto& values) {
+  const auto add = [&](std::string name, TensorType type, const auto& values) {
     const std::uint64_t begin = data.size();
     data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
     infos.push_back({std::move(name), type, {std::ssize(values)}, begin, data.size()});
   };
-  for (const auto& [table, list] : lists) add(table + ".keys", detail::TensorType::i64, list.keys);
+  for (const auto& [table, list] : lists) add(table + ".keys", TensorType::i64, list.keys);
   for (const auto& [table, list] : lists)
-    if (!list.rows.empty()) add(table + ".rows", detail::TensorType::i32, list.rows);
+    if (!list.rows.empty()) add(table + ".rows", TensorType::i32, list.rows);
   contents.set_file(std::string(ModelDescription::kKeysFile),
-                    detail::format_safetensors_header({}, infos) + data);
+                    format_safetensors_header({}, infos) + data);
+}
+
+}  // namespace detail
+
+/// Adds a description to what a checkpoint will hold, as model.json, and lists of keys.
+inline void add_model_description(CheckpointContents& contents, const ModelDescription& model,
+                                  const std::map<std::string, KeyList>& lists = {}) {
+  contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));
+  detail::add_key_lists(contents, lists);
 }
 
 /// Returns what a checkpoint says of its model. Throws DataError, naming the checkpoint, where it

@@ -5,8 +5,13 @@
 // and go on after an interruption, what it reads, how it fails.
 #include <trainer/command.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -141,6 +146,85 @@ TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan"
     check_fails(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
     check_fails(options + save + " --resume --seed 5", "--resume: '", 1);
   }
+}
+
+TEST_CASE("--epochs auto: the best model by validation is kept and tested") {
+  for (const std::string model : {"next-item --negatives 40", "ranking"}) {
+    CAPTURE(model);
+    const TemporaryFolder folder;
+    const std::string how =
+                          "--users 120 --items 100 --width 16 --heads 1 --blocks 1 --max-length 12 "
+                          "--batch-size 32 --learning-rate 0.002 --dropout 0 --ranks 2 --model " +
+                          model,
+                      save = " --save '" + (folder.path / "run").string() + "'",
+                      automatic = how + " --epochs auto --patience 2";
+    const nlohmann::json found = trained(automatic + save), without = trained(automatic);
+    const auto& validations = found.at("validations");
+    const char* const score = model == "ranking" ? "auc" : "ndcg10";
+    std::size_t best = 0;
+    for (std::size_t i = 0; i < validations.size(); ++i)
+      if (validations[i].at(score) > validations[best].at(score)) best = i;
+    CHECK(found.at("epochs") == "auto");
+    CHECK(found.at("best_epoch") == best + 1);
+    CHECK(validations.size() == best + 3);
+    for (const char* key : kScores)
+      if (found.contains(key)) CHECK(without.at(key) == found.at(key));
+    // stopped after the first epoch it ends in the same way; ended, it stays so
+    REQUIRE(best > 0);
+    std::vector<std::filesystem::path> saved;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / "run"))
+      if (entry.is_directory()) saved.push_back(entry.path());
+    std::sort(saved.begin(), saved.end());  // `best` is before the steps
+    REQUIRE(saved.size() == validations.size() + 1);
+    for (const auto& path : saved)
+      if (path != saved[1]) std::filesystem::remove_all(path);
+    static_cast<void>(trained(automatic + save + " --resume"));
+    const nlohmann::json again = trained(automatic + save + " --resume");
+    for (const char* key : {"hr10", "ndcg10", "auc"})
+      if (found.contains(key)) CHECK(again.at(key) == found.at(key));
+  }
+  check_fails("--epochs soon", "--epochs: soon is not a number from 1 to 1000000, or auto");
+  check_fails("--epochs 0", "--epochs: 0 is not");
+}
+
+TEST_CASE("--start-from: rows of the same items, in files that name them in another order") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) {
+    return "'" + (folder.path / name).string() + "'";
+  };
+  // the same events, and those of one user more, whose items come first
+  write_ring(folder.path / "a", 40, 30);
+  std::string text = text_of(folder.path / "a");
+  const std::size_t header = text.find('\n') + 1;
+  std::string more;
+  for (int e = 0; e < 6; ++e) more += fmt::format("new\titem {}\t{}\t3\n", e == 0 ? 99 : 29 - e, e);
+  std::ofstream(folder.path / "b") << text.substr(0, header) << more << text.substr(header);
+  for (const std::string model : {"next-item --negatives 99", "ranking"}) {
+    CAPTURE(model);
+    const std::string saved = path("saved-" + model.substr(0, 4)),
+                      how =
+                          " --user-column who --item-column what --time-column when --width 16 "
+                          "--heads 1 --blocks 1 --max-length 20 --batch-size 16 --dropout 0 "
+                          "--model " +
+                          model;
+    const nlohmann::json before =
+        trained("--data " + path("a") + how + " --epochs 20 --ranks 2 --save " + saved);
+    // a rate of nothing: what the earlier model knew, and no more
+    const std::string again = " --epochs 1 --learning-rate 0 --ranks 3 --plan grid ";
+    const Outcome warm =
+        train_sequence("--data " + path("b") + how + again + "--start-from " + saved);
+    INFO(warm.err);
+    REQUIRE(warm.status == 0);
+    CHECK(warm.out.find("table item: 30 of its 31 rows come from the checkpoint's 30") !=
+          std::string::npos);
+    const nlohmann::json cold = trained("--data " + path("b") + how + again);
+    const char* const score = model[0] == 'r' ? "auc" : "hr10";
+    CHECK(number(before, score) > 0.8);
+    CHECK(number(warm.json, score) > number(before, score) - 0.06);
+    CHECK(number(cold, score) < number(before, score) - 0.2);
+  }
+  check_fails("--users 40 --start-from " + path("none"), "holds no checkpoint", 1);
+  check_fails("--users 40 --start-from " + path("saved-rank"), "names its items", 1);
 }
 
 TEST_CASE("a file of events: columns by name, labels from a threshold, windows of time") {
