@@ -146,6 +146,7 @@ tessera_test(trainer/real_clicks JSON)
 tessera_test(trainer/resume JSON)
 tessera_test(trainer/run_log JSON)
 tessera_test(trainer/sequence JSON)
+tessera_test(trainer/laboratory JSON)
 tessera_test(trainer/tessera_plan JSON)
 tessera_test(trainer/ways_out JSON)
 

@@ -116,7 +116,7 @@ std::string scatter(std::vector<Point> points, const std::string& x_title,
 
 /// Bars of one case's ranks: stages, then what it waited at barriers.
 std::string bars(const Group& group) {
-  constexpr double left = 120, width = 340, step = 15;
+  constexpr double left = 150, width = 330, step = 15;
   constexpr std::size_t most_ranks = 16;
   double most = 0, y = 4;
   for (const Result* r : group.results)
@@ -131,7 +131,7 @@ std::string bars(const Group& group) {
     const double begin = y;
     body +=
         fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-weight=\"bold\">{}</text>",
-                    left - 34, y + 11, escaped(r->of->plan.substr(0, 22)));
+                    left - 30, y + 11, escaped(r->of->plan.substr(0, 20)));
     for (std::size_t i = 0; i < std::min(r->ranks.size(), most_ranks); ++i) {
       const RankResult& rank = r->ranks[i];
       double x = left;

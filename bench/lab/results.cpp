@@ -104,6 +104,19 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
   return result;
 }
 
+/// The text in lines of at most 100 columns.
+std::string wrapped(std::string_view text) {
+  constexpr std::size_t most = 100;
+  std::string out;
+  while (text.size() > most) {
+    std::size_t cut = text.rfind(' ', most);
+    if (cut == text.npos || cut == 0) cut = most;
+    out += std::string(text.substr(0, cut)) + "\n";
+    text.remove_prefix(text[cut] == ' ' ? cut + 1 : cut);
+  }
+  return out + std::string(text) + "\n";
+}
+
 /// "auto is fastest: 2.10 ms, 31 % less than table-wise; 5 of 6 rounds agree."
 void answer(Group& group) {
   std::erase_if(group.results, [](const Result* r) { return !r->error.empty(); });
@@ -214,9 +227,9 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
     const auto [least, most] = std::minmax_element(result.rounds.begin(), result.rounds.end());
     const double change = 100 * (median(result.rounds) / median(before->second) - 1);
     // beyond noise: every round of one is slower than every round of the other
-    report.changes[c.name] = *least > *old_most   ? fmt::format("{:+.0f} % slower", change)
-                             : *most < *old_least ? fmt::format("{:+.0f} % faster", change)
-                                                  : std::string("same");
+    report.changes[c.name] = *least > *old_most || *most < *old_least
+                                 ? fmt::format("{:+.0f} %", change)
+                                 : std::string("same");
   }
   report.fixed_work = percentiles_of(fixed);
   for (const Result& result : report.results) {
@@ -232,26 +245,27 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
 
 std::string text_of(const Report& report, const Settings& settings, const Batches& batches) {
   using tessera::detail::bytes_text;
-  std::string text = fmt::format("{}: {} tables, ids {}\n", settings.model.name,
-                                 settings.model.tables.size(), batches.source);
-  text += fmt::format("predictions: {}\n", settings.constants.source);
-  text += fmt::format(
-      "machine: a loop of fixed work took {:.1f} ms, P10 {:.1f}, P90 {:.1f} (spread {:.0f} %)\n",
+  std::string text = wrapped(fmt::format("{}: {} tables, ids {}", settings.model.name,
+                                         settings.model.tables.size(), batches.source));
+  text += wrapped(fmt::format("predictions: {}", settings.constants.source));
+  text += wrapped(fmt::format(
+      "machine: a loop of fixed work took {:.1f} ms, P10 {:.1f}, P90 {:.1f} (spread {:.0f} %)",
       report.fixed_work.p50, report.fixed_work.p10, report.fixed_work.p90,
-      100 * report.fixed_work.spread());
+      100 * report.fixed_work.spread()));
   for (const Group& group : report.groups) {
-    text += "\n" + group.answer + "\n";
+    text += "\n" + wrapped(group.answer);
+    if (group.results.empty()) continue;
     if (group.regret > 0)
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
     text += fmt::format("{:<22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10} {}\n", "plan", "P50 ms", "P10",
                         "P90", "best", "predict", "sent", "fullest", "");
     for (const Result* r : group.results) {
-      std::string note = r->wide() ? "wide" : "";
+      std::string note = r->wide() ? "wide" : "";  // of at most 12 columns with the next
       if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
-        note += (note.empty() ? "" : ", ") + change->second;
+        note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
       if (plan.size() > 21) plan = ".." + plan.substr(plan.size() - 19);
-      text += fmt::format("{:<22}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>10}{:>10} {:.11}\n", plan,
+      text += fmt::format("{:<22}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>10}{:>10} {:.12}\n", plan,
                           r->step.p50, r->step.p10, r->step.p90, r->step.best,
                           r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "-",
                           bytes_text(static_cast<std::int64_t>(r->most_sent())),
@@ -259,7 +273,7 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
     }
   }
   for (const Result& r : report.results)
-    if (!r.error.empty()) text += fmt::format("{}: failed: {}\n", r.of->name, r.error);
+    if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
   return text +
          "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n";
 }

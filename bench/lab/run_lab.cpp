@@ -11,9 +11,13 @@
 
 #include <tessera/core/error.hpp>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 #include <system_error>
+#include <vector>
 
 namespace lab {
 namespace {
@@ -34,10 +38,6 @@ void run(Settings& settings) {
                      error ? error.message() : "");
   const auto old = settings.compare.empty() ? std::map<std::string, std::vector<double>>{}
                                             : read_old_rounds(settings.compare);
-  // before hours of measurements
-  support::ResultFile json(settings.out + "/results.json", "--out"),
-      csv(settings.out + "/results.csv", "--out"), page(settings.out + "/index.html", "--out");
-
   const plan::Model& model = settings.model;
   const Layout uncut = uncut_layout(Topology{1}, model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", settings.model_file, describe(uncut.fault));
@@ -53,11 +53,17 @@ void run(Settings& settings) {
   const std::vector<Case> cases = cases_of(settings, batches);
   const Rounds rounds = measure_in_turn(settings, cases, batches);
   const Report report = report_of(cases, rounds, old);
-  json.write(json_of(report, settings, batches).dump(1) + "\n");
-  csv.write(csv_of(report));
-  page.write(page_of(report, settings, batches));
+  const auto write = [&](const char* name, const std::string& text) {
+    support::ResultFile(settings.out + "/" + name, "--out").write(text);
+  };
+  write("results.json", json_of(report, settings, batches).dump(1) + "\n");
+  write("results.csv", csv_of(report));
+  write("index.html", page_of(report, settings, batches));
   fmt::print("{}wrote {}/index.html, results.json, results.csv\n",
              text_of(report, settings, batches), settings.out);
+  const auto failed = std::count_if(report.results.begin(), report.results.end(),
+                                    [](const Result& r) { return !r.error.empty(); });
+  require(failed == 0, "{} of {} cases failed", failed, report.results.size());
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ struct RecordedSteps {
 /// Records steps with this rank's `batches`, in turn: so many whole ones, then as many in which the
 /// ranks meet after each stage. Collective: every rank of `inner` calls it with the same layout and
 /// as many batches. On backends other than the host (one rank, then) work is the time until the
-/// backend has done it. `Policies`: of the collection; `built` is called when it stands.
+/// backend has done it. `Policies`: of the collection; `built` is called when it is there.
 template <class WidthList, class O, IdType Id, class... Policies, class Inner, class Backend,
           class Built>
 RecordedSteps record_steps(
