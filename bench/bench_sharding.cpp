@@ -8,6 +8,7 @@
 #include "../examples/tessera_plan/cluster_file.hpp"
 #include "calibration.hpp"
 #include "file_calibration.hpp"
+#include "lab/run_lab.hpp"
 #include "sharding.hpp"
 
 #include <tessera/comm/thread_communicator.hpp>
@@ -130,6 +131,7 @@ void honesty(const Cluster& constants) {
 constexpr const char* kHelp =
     R"(Sharding strategies measured on thread ranks, beside what the cost model predicts.
 
+  bench_sharding --model FILE [...]            races plans of your own model, with your own ids: the options are below
   bench_sharding [--machine FILE]              measures; predictions have this machine's constants, which are measured once
                                                (about two minutes) and kept in the user's cache, or those of a file
   bench_sharding --calibrate [--out FOLDER]    fits the constants to this machine again; writes machine.json and machine.hpp, too
@@ -139,11 +141,25 @@ constexpr const char* kHelp =
 
 Google Benchmark's options choose and print the measurements: --benchmark_filter=REGEX, --benchmark_list_tests,
 --benchmark_format=json, --benchmark_out=FILE, --benchmark_repetitions=N, --benchmark_min_time=SECONDS.
+
+With --model:
+
 )";
+
+/// Whether the command line is the laboratory's.
+bool names_model(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc, [](const std::string& argument) {
+    const std::string name = argument.substr(0, argument.find('='));
+    for (const char* own : {"--model", "--ids", "--plans", "--ranks", "--axes", "--resume"})
+      if (name == own) return true;
+    return false;
+  });
+}
 
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (names_model(argc, argv)) return lab::run_lab<>(argc, argv, "bench_sharding");
   std::string machine, files, out = ".";
   bool want_calibration = false, want_honesty = false;
   std::vector<char*> rest{argv[0]};
@@ -154,7 +170,7 @@ int main(int argc, char** argv) try {
     } else if (argument == "--honesty") {
       want_honesty = true;
     } else if (argument == "--help" || argument == "-h") {
-      std::fputs(kHelp, stdout);
+      fmt::print("{}{}", kHelp, lab::lab_help("bench_sharding"));
       support::check_output();
       return 0;
     } else if (argument == "--version") {

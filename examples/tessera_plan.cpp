@@ -4,6 +4,7 @@
 // Chooses a sharding plan for the tables of a file, and prints, draws and writes it.
 //   tessera_plan MODEL.json --ranks 8 --page plan.html --header plan.hpp
 #include "support/options.hpp"
+#include "tessera_plan/choices.hpp"
 #include "tessera_plan/cluster_file.hpp"
 #include "tessera_plan/model.hpp"
 #include "tessera_plan/output.hpp"
@@ -43,93 +44,10 @@ struct Options {
   Model read;                           ///< the tables
 };
 
-constexpr std::array<Cut, 5> kCuts{Cut::replicated, Cut::table_wise, Cut::column_wise,
-                                   Cut::row_wise, Cut::grid};
-
-constexpr const char* kCutNames = "replicated, table-wise, column-wise, row-wise, grid";
-
-std::optional<Cut> find_cut(const std::string& name) {
-  for (const Cut cut : kCuts)
-    if (to_string(cut) == name) return cut;
-  return std::nullopt;
-}
-
-int number(const std::string& text, int least, int most, const std::string& place) {
-  const bool digits =
-      !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
-  require<CLI::ValidationError>(digits && std::stoi(text) >= least && std::stoi(text) <= most,
-                                "{}: '{}' is not a number from {} to {}", place, text, least, most);
-  return std::stoi(text);
-}
-
-/// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
-detail::TablePin parse_pin(const std::string& text, const std::string& place, Model& model,
-                           int ranks) {
-  const auto equals = text.rfind('=');
-  require<CLI::ValidationError>(equals != text.npos,
-                                "{}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3",
-                                place);
-  std::string how = text.substr(equals + 1);
-  detail::TablePin pin{.table = model.keep(text.substr(0, equals))};
-  if (const auto at = how.find('@'); at != how.npos) {
-    pin.rank = number(how.substr(at + 1), 0, ranks - 1, place);
-    how.resize(at);
-  }
-  if (const auto colon = how.find(':'); colon != how.npos) {
-    pin.parts = number(how.substr(colon + 1), 1, ranks, place);
-    how.resize(colon);
-  }
-  const std::optional<Cut> cut = find_cut(how);
-  require<CLI::ValidationError>(cut.has_value(), "{}: there is no policy '{}': {}", place, how,
-                                kCutNames);
-  pin.cut = *cut;
-  const auto table = std::find_if(model.tables.begin(), model.tables.end(),
-                                  [&](const TableSpec& t) { return t.name == pin.table; });
-  require(table != model.tables.end(), "{}: '{}' has no table '{}'", place, model.name, pin.table);
-  require(pin.parts == 0 || table->width % pin.parts == 0,
-          "{}: {} parts do not divide the {} columns of '{}'", place, pin.parts, table->width,
-          pin.table);
-  return pin;
-}
-
-struct OptimizerName {
-  const char *option, *type;
-  detail::MemoryCost memory;
-};
-constexpr std::array<OptimizerName, 4> kOptimizers{
-    {{"sgd", "Sgd", memory_cost_of<Sgd>},
-     {"adagrad", "Adagrad", memory_cost_of<Adagrad>},
-     {"rowwise-adagrad", "RowWiseAdagrad", memory_cost_of<RowWiseAdagrad>},
-     {"adam", "Adam", memory_cost_of<Adam>}}};
-
-const OptimizerName& optimizer_named(const std::string& name) {
-  return *std::find_if(kOptimizers.begin(), kOptimizers.end(),
-                       [&](const OptimizerName& o) { return o.option == name; });
-}
-
 std::int64_t gib(double value) { return static_cast<std::int64_t>(value * 1024 * 1024 * 1024); }
 
 Constants constants_of(const Options& options) {
-  Constants constants;
-  if (options.cluster == "dgx-a100" || options.cluster == "hgx-h200") {
-    constants = {
-        options.cluster == "dgx-a100" ? dgx_a100(8) : hgx_h200(8),
-        options.cluster + ", from data sheets and assumptions: never measured with this library"};
-  } else if (options.cluster == "cpu") {
-    constants = {cpu_host(8, 0),
-                 "cpu, of a 2-core x86-64 server; bench_sharding measures this machine's, for "
-                 "--cluster host"};
-    constants.cluster.concurrent_ranks = this_machine().cores;
-  } else if (options.cluster == "host") {
-    const std::optional<Constants> own = cached_constants();
-    require(own.has_value(),
-            "--cluster host: this machine's constants were not measured yet (no {}): run "
-            "bench_sharding once",
-            machine_cache());
-    constants = *own;
-  } else {
-    constants = read_constants(options.cluster);
-  }
+  Constants constants = constants_named(options.cluster);
   constants.cluster.ranks = options.ranks;
   if (options.ranks_per_node >= 0) constants.cluster.ranks_per_node = options.ranks_per_node;
   if (options.cores >= 0) constants.cluster.concurrent_ranks = options.cores;
@@ -268,8 +186,7 @@ void run(Options& options) {
   require<CLI::ValidationError>(!drawn || options.ranks <= kMostDrawnRanks,
                                 "--page and --svg draw at most {} ranks; take --json for {}",
                                 kMostDrawnRanks, options.ranks);
-  const bool own_file = options.cluster != "dgx-a100" && options.cluster != "hgx-h200" &&
-                        options.cluster != "cpu" && options.cluster != "host";
+  const bool own_file = is_cluster_file(options.cluster);
   support::check_paths({{"FILE", options.file},
                         {"data", options.read.data},
                         {"--cluster", own_file ? options.cluster : std::string()}},

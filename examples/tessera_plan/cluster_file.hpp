@@ -26,6 +26,7 @@
 #include <string_view>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -77,8 +78,9 @@ struct Calibration {
 struct Constants {
   tessera::Cluster cluster;
   std::string source;
-  bool measured = false;        ///< on this machine, or on one that the file names
-  bool files_measured = false;  ///< those of file_bandwidth, too
+  bool measured = false;               ///< on this machine, or on one that the file names
+  bool files_measured = false;         ///< those of file_bandwidth, too
+  std::vector<std::string> missing{};  ///< members that the file does not name
 };
 
 inline nlohmann::ordered_json to_json(const tessera::Cluster& cluster) {
@@ -169,6 +171,7 @@ inline Constants read_constants(const std::string& path) {
     constants.source += "; not in the file, so an A100's:";
     for (const std::string& name : missing) constants.source += " " + name;
     constants.measured = false;
+    constants.missing = std::move(missing);
   }
   return constants;
 }
@@ -201,6 +204,34 @@ inline std::optional<Constants> cached_constants() {
       constants.source.rfind("measured on this machine", 0) != 0)
     return std::nullopt;
   return constants;
+}
+
+/// Returns whether --cluster names a file.
+inline bool is_cluster_file(const std::string& name) {
+  return name != "dgx-a100" && name != "hgx-h200" && name != "cpu" && name != "host";
+}
+
+/// The constants that --cluster names: dgx-a100, hgx-h200, cpu, host, or a file. Throws
+/// tessera::DataError, and tessera::InvalidArgument for a host that was not measured.
+inline Constants constants_named(const std::string& name) {
+  if (is_cluster_file(name)) return read_constants(name);
+  if (name == "host") {
+    const std::optional<Constants> own = cached_constants();
+    tessera::require(own.has_value(),
+                     "--cluster host: this machine's constants were not measured yet (no {}): run "
+                     "bench_sharding once",
+                     machine_cache());
+    return *own;
+  }
+  if (name == "cpu") {
+    Constants constants{tessera::cpu_host(8, 0),
+                        "cpu, of a 2-core x86-64 server; bench_sharding measures this machine's, "
+                        "for --cluster host"};
+    constants.cluster.concurrent_ranks = this_machine().cores;
+    return constants;
+  }
+  return {name == "dgx-a100" ? tessera::dgx_a100(8) : tessera::hgx_h200(8),
+          name + ", from data sheets and assumptions: never measured with this library"};
 }
 
 /// `tessera::Cluster{.ranks = 8, ...}`

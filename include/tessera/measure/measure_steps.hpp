@@ -11,6 +11,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/explain_plan.hpp>
+#include <tessera/step/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
@@ -60,18 +61,36 @@ class Filled {
   Buffer<T, Backend> buffer_;
 };
 
-/// Measures steps with this rank's `batches`, in turn. Collective: every rank of `inner` calls it
-/// with the same layout and as many batches. The result is the same on all ranks. On backends other
-/// than the host (one rank, then) work is the time until the backend has done it. `files`: of tables
-/// in files.
-template <class WidthList, class O, IdType Id, class Inner, class Backend>
-MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
-                            std::span<const KeyedJagged<Id>> batches, int steps,
-                            const Backend& backend, const TableFiles& files = {}) {
+/// What one rank took, step by step.
+struct RecordedSteps {
+  template <class T>
+  using Staged = std::array<T, embedding_stages.size()>;
+
+  Staged<std::vector<double>> seconds{};  ///< of each stage
+  Staged<std::vector<double>> waits{};    ///< at the barrier after it
+  Staged<std::vector<double>> work{};     ///< processor time
+  std::vector<double> whole{};            ///< of whole steps, without a barrier between stages
+  Staged<Traffic> traffic{};              ///< of all timed steps, staged ones
+  std::array<std::int64_t, reported_stages.size()> rows{};  ///< the same, under ReportSteps
+};
+
+/// Records steps with this rank's `batches`, in turn: so many whole ones, then as many in which the
+/// ranks meet after each stage. Collective: every rank of `inner` calls it with the same layout and
+/// as many batches. On backends other than the host (one rank, then) work is the time until the
+/// backend has done it. `Policies`: of the collection; `built` is called when it is there.
+template <class WidthList, class O, IdType Id, class... Policies, class Inner, class Backend,
+          class Built>
+RecordedSteps record_steps(
+    Inner& inner, const Layout& layout, std::span<const KeyedJagged<Id>> batches, int steps,
+    const Backend& backend,
+    const typename LayoutCollection<WidthList, O, Backend, CountingCommunicator<Inner>,
+                                    Policies...>::Options& options,
+    const Built& built) {
   using Comm = CountingCommunicator<Inner>;
-  using Embeddings = LayoutCollection<WidthList, O, Backend, Comm>;
+  using Embeddings = LayoutCollection<WidthList, O, Backend, Comm, Policies...>;
   Comm communicator(inner);
-  Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f, .files = files});
+  Embeddings embeddings(communicator, backend, layout, options);
+  built();
   std::int64_t most_samples = 0;
   for (const KeyedJagged<Id>& batch : batches) most_samples = std::max(most_samples, batch.batch);
   const std::vector<float> small(static_cast<std::size_t>(most_samples * layout.columns()), 1e-3f);
@@ -79,25 +98,39 @@ MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
   Step<Id, Backend> step;
 
   using Clock = std::chrono::steady_clock;
-  std::array<std::vector<double>, embedding_stages.size()> slowest, own, work;
-  std::vector<double> whole;
+  const auto seconds_since = [](Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  RecordedSteps records;
   const auto run_steps = [&](bool staged) {
     for (int i = -2; i < steps; ++i) {
       const KeyedJagged<Id>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
       const MatrixView<float> y(output.span().data(), batch.batch, layout.columns());
       const MatrixView<const float> dy(gradient.span().data(), batch.batch, layout.columns());
-      std::array<double, embedding_stages.size()> seconds{}, worked{};
       communicator.inner().barrier();
+      Traffic sent = communicator.total();
       auto last = Clock::now();
-      double last_worked = processor_seconds();
+      double last_worked = processor_seconds(), stage_seconds = 0, stage_work = 0, stage_wait = 0;
       const auto begin = last;
-      const auto lap = [&](std::size_t stage) {
+      const auto lap = [&](std::size_t stage, bool ends = true) {
         if (!staged) return;
         backend.synchronize();
-        const double passed = std::chrono::duration<double>(Clock::now() - last).count();
-        seconds[stage] += passed;
-        worked[stage] += Backend::host_readable ? processor_seconds() - last_worked : passed;
+        const double passed = seconds_since(last);
+        stage_seconds += passed;
+        stage_work += Backend::host_readable ? processor_seconds() - last_worked : passed;
+        last = Clock::now();
         communicator.inner().barrier();
+        stage_wait += seconds_since(last);
+        if (ends) {
+          if (i >= 0) {
+            records.seconds[stage].push_back(stage_seconds);
+            records.work[stage].push_back(stage_work);
+            records.waits[stage].push_back(stage_wait);
+            records.traffic[stage] = records.traffic[stage] + (communicator.total() - sent);
+          }
+          sent = communicator.total();
+          stage_seconds = stage_work = stage_wait = 0;
+        }
         last = Clock::now();
         last_worked = processor_seconds();
       };
@@ -108,7 +141,7 @@ MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
       embeddings.exchange(step);
       lap(2);
       embeddings.assemble(step, y);
-      lap(3);
+      lap(3, false);
       embeddings.split(step, dy);
       lap(3);
       embeddings.exchange_gradients(step);
@@ -117,41 +150,51 @@ MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
       lap(5);
       backend.synchronize();
       communicator.inner().barrier();
-      double all = std::chrono::duration<double>(Clock::now() - begin).count();
-      for (std::size_t s = 0; s < embedding_stages.size() && staged; ++s) {
-        double most = seconds[s];
-        communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
-        if (i < 0) continue;
-        slowest[s].push_back(most);
-        own[s].push_back(seconds[s]);
-        work[s].push_back(worked[s]);
-      }
-      communicator.inner().all_reduce(std::span<double>(&all, 1), Reduction::max);
-      if (i >= 0 && !staged) whole.push_back(all);
+      const double all = seconds_since(begin);
+      if (i >= 0 && !staged) records.whole.push_back(all);
+      if constexpr (requires { embeddings.step_report(); })
+        if (i >= 0 && staged)
+          for (std::size_t s = 0; s < reported_stages.size(); ++s)
+            records.rows[s] += embeddings.step_report().stages[s].rows;
     }
   };
   run_steps(false);
-  communicator.reset();
   run_steps(true);
+  return records;
+}
+
+/// Measures steps with this rank's `batches`, as record_steps. The result is the same on all ranks.
+/// `files`: of tables in files.
+template <class WidthList, class O, IdType Id, class Inner, class Backend>
+MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
+                            std::span<const KeyedJagged<Id>> batches, int steps,
+                            const Backend& backend, const TableFiles& files = {}) {
+  RecordedSteps records = record_steps<WidthList, O, Id>(
+      inner, layout, batches, steps, backend, {.learning_rate = 1e-3f, .files = files}, [] {});
+  const auto slowest = [&](std::vector<double> values) {
+    inner.all_reduce(std::span<double>(values), Reduction::max);
+    return median_of(std::move(values));
+  };
   MeasuredSteps m;
-  m.step_seconds = median_of(whole);
+  m.step_seconds = slowest(records.whole);
+  Traffic total;
   for (std::size_t s = 0; s < embedding_stages.size(); ++s) {
-    m.stages.*embedding_stages[s] = median_of(slowest[s]);
-    double& all = m.work.*embedding_stages[s] = median_of(work[s]);
-    communicator.inner().all_reduce(std::span<double>(&all, 1));
+    m.stages.*embedding_stages[s] = slowest(records.seconds[s]);
+    double& all = m.work.*embedding_stages[s] = median_of(records.work[s]);
+    inner.all_reduce(std::span<double>(&all, 1));
+    total = total + records.traffic[s];
   }
-  const Traffic total = communicator.total();
-  const auto per_step = static_cast<std::uint64_t>(steps + 2);
+  const auto per_step = static_cast<std::uint64_t>(steps);
   double bytes = static_cast<double>(total.bytes / per_step),
          messages = static_cast<double>(total.messages / per_step);
-  communicator.inner().all_reduce(std::span<double>(&bytes, 1), Reduction::max);
-  communicator.inner().all_reduce(std::span<double>(&messages, 1), Reduction::max);
+  inner.all_reduce(std::span<double>(&bytes, 1), Reduction::max);
+  inner.all_reduce(std::span<double>(&messages, 1), Reduction::max);
   m.traffic.messages = static_cast<std::uint64_t>(messages);
   m.traffic.bytes = static_cast<std::uint64_t>(bytes);
-  double most = median_of(own[1]) + median_of(own[5]), sum = most;
-  communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
-  communicator.inner().all_reduce(std::span<double>(&sum, 1));
-  m.time_imbalance = most * communicator.size() / sum;
+  double most = median_of(records.seconds[1]) + median_of(records.seconds[5]), sum = most;
+  inner.all_reduce(std::span<double>(&most, 1), Reduction::max);
+  inner.all_reduce(std::span<double>(&sum, 1));
+  m.time_imbalance = most * inner.size() / sum;
   return m;
 }
 

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "cases.hpp"
+
+#include "../../examples/support/files.hpp"
+#include "../../examples/tessera_plan/choices.hpp"
+
+#include <tessera/planner/plan_file.hpp>
+#include <tessera/planner/plan_layout.hpp>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+namespace lab {
+namespace {
+
+using namespace tessera;
+
+constexpr std::array<std::pair<const char*, Strategy>, 6> kStrategies{
+    {{"table-wise", Strategy::round_robin},
+     {"memory-balanced", Strategy::memory_balanced},
+     {"memory-optimized", Strategy::memory_optimized},
+     {"column-wise", Strategy::column_wise},
+     {"row-wise", Strategy::row_wise},
+     {"replicated", Strategy::replicated}}};
+
+bool is_file(const std::string& plan) {
+  return plan.find('.') != plan.npos || plan.find('/') != plan.npos;
+}
+
+/// The ranks that a plan file is for.
+int ranks_of(const std::string& path) {
+  const std::string text = support::read_file(path, "--plans");
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  require<DataError>(json.is_object() && json.contains("tessera_plan") && json.contains("ranks") &&
+                         json.at("ranks").is_number_integer(),
+                     "--plans: '{}' is no plan file, as tessera_plan --out writes it", path);
+  return json.at("ranks").get<int>();
+}
+
+/// Tables by one policy alone.
+tessera::detail::PlanConstraints only(const NamedPolicy& policy) {
+  tessera::detail::PlanConstraints constraints;
+  constraints.forbidden.assign(plan::kCuts.begin(), plan::kCuts.end());
+  constraints.policies.push_back(policy.policy);
+  return constraints;
+}
+
+/// No value: a plan file for other ranks.
+std::optional<Layout> layout_of(const std::string& name, const Settings& settings,
+                                const Layout& uncut, const Cluster& cluster,
+                                const Workload& workload) {
+  Layout layout = uncut;
+  if (name == "auto") {
+    layout = plan_layout(uncut, cluster, workload, settings.constraints);
+  } else if (const auto* const strategy =
+                 std::find_if(kStrategies.begin(), kStrategies.end(),
+                              [&](const auto& known) { return name == known.first; });
+             strategy != kStrategies.end()) {
+    layout.shards = shards_of(strategy_choice(strategy->second, uncut), uncut);
+  } else if (name == "grid") {
+    tessera::detail::PlanChoice grid;
+    for (const TableSpec& table : uncut.tables)
+      grid.tables.push_back({Cut::grid, table.width % 2 == 0 ? 2 : 1,
+                             std::vector<int>(table.width % 2 == 0 ? 2 : 1, 0)});
+    layout.shards = shards_of(grid, uncut);
+  } else if (const auto policy =
+                 std::find_if(settings.policies.begin(), settings.policies.end(),
+                              [&](const NamedPolicy& known) { return name == known.name; });
+             policy != settings.policies.end()) {
+    layout = plan_layout(uncut, cluster, workload, only(*policy));
+  } else if (is_file(name)) {
+    if (ranks_of(name) != uncut.ranks()) return std::nullopt;
+    layout = read_plan_file(name, uncut.tables, uncut.features, uncut.topology);
+  } else {
+    std::vector<std::string> known{"auto", "grid"};
+    for (const auto& [known_name, value] : kStrategies) known.emplace_back(known_name);
+    for (const NamedPolicy& own : settings.policies) known.push_back(own.name);
+    throw InvalidArgument(
+        fmt::format("--plans: there is no plan '{}'; there are {}, and plan files", name,
+                    fmt::join(known, ", ")));
+  }
+  require(layout.fault.ok(), "--plans: '{}' on {} ranks: {}", name, uncut.ranks(),
+          describe(layout.fault));
+  return layout;
+}
+
+/// Both ways: Bf16 and Fp16 take two bytes.
+double wire_bytes(const std::string& codec) { return codec == "fp32" ? 4 : 2; }
+
+}  // namespace
+
+std::string Case::group() const {
+  return fmt::format("{} rank{}, {}{}{}", ranks, ranks == 1 ? "" : "s", optimizer,
+                     codec == "fp32" ? "" : ", " + codec,
+                     deduplicate ? ", duplicates removed" : "");
+}
+
+std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
+  std::vector<Case> cases;
+  std::vector<bool> used(settings.plans.size(), false);
+  for (const std::string& ranks_text : settings.ranks) {
+    const int ranks = plan::number(ranks_text, 1, 1024, "--ranks");
+    Cluster cluster = settings.constants.cluster;
+    cluster.ranks = ranks;
+    Layout uncut = uncut_layout(cluster.topology(), settings.model.tables, settings.model.features);
+    require(uncut.fault.ok(), "{}: {}", settings.model_file, describe(uncut.fault));
+    for (std::size_t f = 0; f < uncut.features.size(); ++f) {
+      require<DataError>(!tessera::detail::keeps_rows(uncut.features[f].pooling),
+                         "{}: feature '{}' has pooling '{}'; sums, means and sqrtn are measured",
+                         settings.model_file, uncut.features[f].name,
+                         to_string(uncut.features[f].pooling));
+      uncut.features[f].hotness = std::max(1e-3, batches.hotness[f]);
+    }
+    for (std::size_t t = 0; t < uncut.tables.size() && !settings.ids.empty(); ++t)
+      uncut.tables[t].skew = fitted_skew(
+          batches.given[t], static_cast<double>(uncut.tables[t].rows), batches.distinct[t]);
+    require(batches.samples % ranks == 0,
+            "--batch: {} samples do not part among {} ranks; give a multiple of {}",
+            batches.samples, ranks, ranks);
+    for (const std::string& optimizer : settings.optimizers)
+      for (const std::string& codec : settings.codecs) {
+        Workload workload = settings.model.workload;
+        workload.batch = batches.samples;
+        workload.dense_flops = workload.dense_bytes = 0;  // the embeddings alone are measured
+        workload.dense_parameters = 0;
+        workload.memory = plan::optimizer_named(optimizer).memory;
+        workload.wire_bytes = wire_bytes(codec);
+        for (std::size_t p = 0; p < settings.plans.size(); ++p) {
+          const std::string& name = settings.plans[p];
+          const std::optional<Layout> layout = layout_of(name, settings, uncut, cluster, workload);
+          if (!layout) continue;
+          used[p] = true;
+          for (const bool deduplicate : {false, true}) {
+            if (deduplicate && !settings.has_axis("deduplicate")) continue;
+            Case c{.name = fmt::format("ranks:{}/plan:{}/optimizer:{}/codec:{}/deduplicate:{}",
+                                       ranks, name, optimizer, codec, deduplicate ? "on" : "off"),
+                   .plan = name,
+                   .ranks = ranks,
+                   .optimizer = optimizer,
+                   .codec = codec,
+                   .deduplicate = deduplicate,
+                   .layout = *layout,
+                   .predicted = !deduplicate};
+            c.prediction = predict(*layout, cluster, workload, true);
+            cases.push_back(std::move(c));
+          }
+        }
+      }
+  }
+  for (std::size_t p = 0; p < used.size(); ++p)
+    require(used[p], "--plans: '{}' is for {} ranks, which --ranks does not name",
+            settings.plans[p], is_file(settings.plans[p]) ? ranks_of(settings.plans[p]) : 0);
+  return cases;
+}
+
+}  // namespace lab

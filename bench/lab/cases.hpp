@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ids.hpp"
+#include "settings.hpp"
+
+#include <tessera/planner/cost.hpp>
+#include <tessera/sharding/layout.hpp>
+
+#include <string>
+#include <vector>
+
+namespace lab {
+
+/// One plan on so many ranks, under one choice of each axis.
+struct Case {
+  std::string name;  ///< "ranks:4/plan:auto/optimizer:adagrad/codec:fp32/deduplicate:off"
+  std::string plan;
+  int ranks = 1;
+  std::string optimizer, codec;
+  bool deduplicate = false;
+  tessera::Layout layout;
+  bool predicted = false;  ///< the model does not know what it costs to find duplicates
+  tessera::detail::Prediction prediction{};
+
+  /// Cases that differ in their plans alone.
+  std::string group() const;
+};
+
+/// Every plan on every number of ranks, along every axis. Throws tessera::Error for a plan that
+/// there is not, that does not fit, or that is of another model.
+std::vector<Case> cases_of(const Settings& settings, const Batches& batches);
+
+}  // namespace lab

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cases.hpp"
+#include "settings.hpp"
+#include "turns.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lab {
+
+inline constexpr std::size_t kStages = 6;
+inline constexpr std::array<const char*, kStages> kStageNames{
+    "route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
+
+/// Milliseconds.
+struct Percentiles {
+  double best = 0, p10 = 0, p50 = 0, p90 = 0;
+  /// (P90 - P10) / P50
+  double spread() const { return p50 > 0 ? (p90 - p10) / p50 : 0; }
+};
+Percentiles percentiles_of(std::vector<double> values);
+
+/// One rank of a case.
+struct RankResult {
+  std::array<double, kStages> stage_ms{}, wait_ms{};  ///< medians
+  std::array<double, kStages> bytes{}, messages{};    ///< that it sends in a step, the mean
+  std::array<double, 8> rows{};                       ///< of a step, by ReportedStage
+  double predicted_bytes = 0;                         ///< of tables and optimizer state
+  double sent() const;
+  double sent_messages() const;
+  double waited() const;
+};
+
+/// One case, over all of its rounds.
+struct Result {
+  const Case* of = nullptr;
+  std::string error;
+  Percentiles step;                         ///< whole steps, without a barrier between stages
+  std::array<Percentiles, kStages> stages;  ///< the slowest rank's
+  std::vector<double> rounds;               ///< each one's median step
+  std::vector<RankResult> ranks;
+  double tables_bytes = 0, peak_bytes = 0;  ///< measured, of all ranks together
+  double predicted_tables = 0;              ///< the same
+  double predicted_ms = 0;                  ///< 0: the model does not know
+  std::array<double, kStages> predicted_stage_ms{};
+
+  double most_sent() const;
+  double most_messages() const;
+  double fullest() const;    ///< predicted bytes of the fullest rank
+  double imbalance() const;  ///< slowest rank over mean, in lookup and update
+  bool wide() const;         ///< its spread hides what a prediction could be blamed for
+};
+
+/// Cases that differ in their plans alone, and what they say.
+struct Group {
+  std::string name;
+  std::vector<const Result*> results;  ///< fastest first
+  std::string answer;                  ///< a sentence
+  double regret = 0;                   ///< the planner's plan over the fastest; 0: not known
+};
+
+struct Report {
+  std::vector<Result> results;
+  std::vector<Group> groups;
+  Percentiles fixed_work;                      ///< the machine's own noise
+  std::map<std::string, std::string> changes;  ///< by case: what --compare found
+};
+
+/// Case rounds of an earlier results.json: each one's median step. Throws tessera::DataError.
+std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path);
+
+Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
+                 const std::map<std::string, std::vector<double>>& old);
+
+/// The spread from which on a case cannot be told from one that is a quarter faster.
+inline constexpr double kWide = 0.25;
+
+/// For a terminal: at most 100 columns.
+std::string text_of(const Report& report, const Settings& settings, const Batches& batches);
+nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
+                               const Batches& batches);
+std::string csv_of(const Report& report);
+std::string page_of(const Report& report, const Settings& settings, const Batches& batches);
+
+}  // namespace lab

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "settings.hpp"
+
+#include "../../examples/support/options.hpp"
+#include "../../examples/tessera_plan/choices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+
+namespace lab {
+namespace {
+
+using namespace tessera;
+
+constexpr std::array<const char*, 3> kAxes{"deduplicate", "optimizer", "codec"};
+
+std::unique_ptr<CLI::App> command(Settings& o) {
+  auto made = std::make_unique<CLI::App>(
+      "Measures sharding plans of your model with your ids, beside what the cost model predicts.",
+      o.program);
+  CLI::App& app = *made;
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", o.model_file, "Tables: JSON or YAML, as tessera_plan reads them")
+      ->required()
+      ->option_text("FILE");
+  app.add_option("--model-name", o.model_name, "Name of the model, in a file of several")
+      ->option_text("NAME");
+  app.add_option("--width", o.width, "Of tables for which the file names none")
+      ->check(CLI::Range(1, 65536));
+  app.add_option(
+         "--ids", o.ids,
+         "Recorded ids: a folder of FEATURE.values.npy and FEATURE.offsets.npy, or a CSV or "
+         "TSV file with a column for each feature and | between the ids of a sample; "
+         "without: drawn by the tables' power laws")
+      ->option_text("FOLDER|FILE");
+  app.add_option("--plans", o.plans,
+                 "auto, table-wise, memory-balanced, memory-optimized, column-wise, row-wise, "
+                 "replicated, grid, and plan files")
+      ->delimiter(',')
+      ->option_text("PLAN,... [auto,table-wise,column-wise,row-wise]");
+  app.add_option("--ranks", o.ranks, "Numbers of thread ranks")
+      ->delimiter(',')
+      ->option_text("N,... [2]");
+  app.add_option("--axes", o.axes,
+                 "Measure each plan along these, too: deduplicate (off, on), optimizer (sgd, "
+                 "adagrad, rowwise-adagrad, adam), codec (fp32, bf16)")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(kAxes.begin(), kAxes.end())))
+      ->option_text("AXIS,...");
+  app.add_option("--optimizer", o.optimizer, "Of all tables, where it is no axis")
+      ->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
+  app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
+      ->option_text("B [the file's, or 4096]");
+  app.add_option("--batches", o.batches, "That the steps take in turn, at most")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--skew", o.skew, "Exponent of the power law of ids that are drawn")
+      ->check(CLI::Range(0.0, 16.0))
+      ->option_text("A [the file's, or 1.05]");
+  app.add_option("--steps", o.steps,
+                 "Of a case in a round, rounded up to whole turns of the batches")
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--rounds", o.rounds, "In each, every case has its turn once")
+      ->check(CLI::Range(1, 10'000));
+  app.add_option("--seed", o.seed, "Of the turns, and of ids that are drawn");
+  app.add_option(
+         "--cluster", o.cluster,
+         "Constants of the predictions and of auto: dgx-a100, hgx-h200, cpu, host, or a file")
+      ->option_text("NAME|FILE [host if it was measured, else cpu]");
+  app.add_option("--pin", o.pins, "For auto, as tessera_plan takes it; may be repeated")
+      ->allow_extra_args(false)
+      ->option_text("PIN");
+  app.add_option("--forbid", o.forbidden, "A policy that auto may not use; may be repeated")
+      ->allow_extra_args(false)
+      ->check([](const std::string& text) {
+        return plan::find_cut(text)
+                   ? std::string()
+                   : fmt::format("there is no policy '{}': {}", text, plan::kCutNames);
+      })
+      ->option_text("POLICY");
+  app.add_option("--out", o.out, "Folder of results.json, results.csv, index.html, rounds.jsonl")
+      ->option_text("FOLDER [lab]");
+  app.add_option("--compare", o.compare, "An earlier results.json: marks what changed beyond noise")
+      ->option_text("FILE");
+  app.add_flag("--resume", o.resume, "Go on with what stands in --out");
+  for (CLI::Option* option : app.get_options())
+    if (option->get_expected_max() > 0)
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "the value is empty" : "");
+      });
+  return made;
+}
+
+/// Gives options what the model file says of them, unless the command line does. What only a plan
+/// for other machines needs (memory, nodes) is left.
+void apply_file(CLI::App& app, Settings& o) {
+  std::set<std::string> given;
+  for (const plan::Setting& setting : o.model.settings)
+    if (CLI::Option* const option = app.get_option_no_throw(setting.option);
+        option != nullptr && option->count() > 0)
+      given.insert(setting.option);
+  for (const std::string& pin : o.pins) o.pin_places.push_back("--pin " + pin);
+  for (const plan::Setting& setting : o.model.settings) {
+    CLI::Option* const option = app.get_option_no_throw(setting.option);
+    // a file's cluster is where the model will run; what is measured here runs here
+    if (option == nullptr || given.contains(setting.option) || setting.option == "--ranks" ||
+        setting.option == "--cluster")
+      continue;
+    try {
+      option->add_result(setting.value);
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      throw DataError(fmt::format("{}: {}", setting.place, error.what()));
+    }
+    if (setting.option == "--pin") o.pin_places.push_back(setting.place);
+  }
+}
+
+void require_links(const Settings& o) {
+  const bool several = std::any_of(o.ranks.begin(), o.ranks.end(),
+                                   [](const std::string& ranks) { return ranks != "1"; });
+  for (const char* link : {"node_bandwidth", "node_latency"})
+    require<DataError>(
+        !several || std::find(o.constants.missing.begin(), o.constants.missing.end(), link) ==
+                        o.constants.missing.end(),
+        "--cluster: '{}' has no '{}', which steps of several ranks need; add the links' constants, "
+        "or give --ranks 1",
+        o.cluster, link);
+}
+
+}  // namespace
+
+bool Settings::has_axis(const std::string& name) const {
+  return std::find(axes.begin(), axes.end(), name) != axes.end();
+}
+
+std::optional<Settings> read_settings(int argc, const char* const* argv,
+                                      const std::vector<NamedPolicy>& policies,
+                                      const std::string& program) {
+  Settings o;
+  o.program = program;
+  o.policies = policies;
+  for (const NamedPolicy& policy : policies) o.plans.push_back(policy.name);
+  const std::unique_ptr<CLI::App> app = command(o);
+  if (!support::parse(*app, argc, argv)) return std::nullopt;
+  support::check_paths({{"--model", o.model_file}, {"--ids", o.ids}, {"--compare", o.compare}}, {});
+  for (std::vector<std::string>* list : {&o.plans, &o.ranks, &o.axes}) {
+    std::set<std::string> seen;
+    for (const std::string& one : *list)
+      require<CLI::ValidationError>(seen.insert(one).second, "'{}' stands twice in a list", one);
+  }
+  o.model = plan::read_model(o.model_file, o.model_name, o.width);
+  apply_file(*app, o);
+  if (o.skew >= 0) o.model.workload.skew = o.skew;
+  if (o.batch == 0)
+    o.batch = o.model.workload.batch == Workload{}.batch ? 4096 : o.model.workload.batch;
+  o.optimizers = {o.optimizer};
+  if (o.has_axis("optimizer")) {
+    o.optimizers.clear();
+    for (const plan::OptimizerName& known : plan::kOptimizers)
+      o.optimizers.emplace_back(known.option);
+  }
+  if (o.has_axis("codec")) o.codecs = {"fp32", "bf16"};
+  if (o.cluster.empty()) o.cluster = plan::cached_constants() ? "host" : "cpu";
+  o.constants = plan::constants_named(o.cluster);
+  require_links(o);
+  o.constants.cluster.ranks_per_node = 0;  // threads of one process
+  int least = 32767;
+  for (const std::string& ranks : o.ranks)
+    least = std::min(least, plan::number(ranks, 1, 1024, "--ranks"));
+  for (std::size_t p = 0; p < o.pins.size(); ++p)
+    o.constraints.pins.push_back(plan::parse_pin(o.pins[p], o.pin_places[p], o.model, least));
+  for (const std::string& name : o.forbidden)
+    o.constraints.forbidden.push_back(*plan::find_cut(name));
+  return o;
+}
+
+std::string lab_help(const std::string& program) {
+  Settings o;
+  o.program = program;
+  return command(o)->help();
+}
+
+}  // namespace lab

@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "turns.hpp"
+
+#include "measure.hpp"
+
+#include "../../examples/support/files.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include <fcntl.h>
+
+namespace lab {
+namespace {
+
+using namespace tessera;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Bytes of a line of /proc/self/status; 0: there is none.
+std::int64_t own_bytes(std::string_view key) {
+  std::istringstream status(support::read_file("/proc/self/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(key)) return 1024 * std::atoll(line.c_str() + key.size() + 1);
+  return 0;
+}
+
+/// Milliseconds of a loop that is the same every time: what differs is the machine.
+double fixed_work_ms() {
+  const auto begin = Clock::now();
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < 4'000'000; ++i) sum ^= random_word(1, i);
+  const double milliseconds = 1e3 * seconds_since(begin);
+  require(sum != 0, "the loop of fixed work was not run");  // so that it is
+  return milliseconds;
+}
+
+Recorder recorder_of(const std::string& optimizer) {
+  return optimizer == "sgd"       ? record_sgd
+         : optimizer == "adagrad" ? record_adagrad
+         : optimizer == "adam"    ? record_adam
+                                  : record_rowwise_adagrad;
+}
+
+json measured(const Case& c, const Batches& batches, int steps) {
+  json record{{"fixed_work_ms", fixed_work_ms()}};
+  const std::int64_t before = own_bytes("VmRSS:");
+  std::int64_t tables = 0;
+  const std::vector<tessera::detail::RecordedSteps> ranks =
+      recorder_of(c.optimizer)(c, batches, steps, [&] { tables = own_bytes("VmRSS:") - before; });
+  record["steps"] = steps;
+  record["tables_bytes"] = tables;
+  record["peak_bytes"] = own_bytes("VmHWM:") - before;
+  for (const tessera::detail::RecordedSteps& rank : ranks) {
+    json& to = record["ranks"].emplace_back();
+    to["whole"] = rank.whole;
+    to["rows"] = rank.rows;
+    for (std::size_t s = 0; s < rank.seconds.size(); ++s) {
+      to["seconds"].push_back(rank.seconds[s]);
+      to["waits"].push_back(rank.waits[s]);
+      to["work"].push_back(rank.work[s]);
+      to["bytes"].push_back(rank.traffic[s].bytes);
+      to["messages"].push_back(rank.traffic[s].messages);
+    }
+  }
+  return record;
+}
+
+/// Runs in a process of its own and returns what it sent, or {"error": text}.
+json in_own_process(const std::function<json()>& body) {
+  int pipe_ends[2];
+  require<DataError>(pipe(pipe_ends) == 0, "cannot make a pipe: {}", std::strerror(errno));
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  require<DataError>(child >= 0, "cannot start a process: {}", std::strerror(errno));
+  if (child == 0) {
+    close(pipe_ends[0]);
+    std::string text;
+    try {
+      text = body().dump();
+    } catch (const std::bad_alloc&) {
+      text = json{{"error", "out of memory"}}.dump();
+    } catch (const std::exception& error) {
+      text = json{{"error", error.what()}}.dump(-1, ' ', false, json::error_handler_t::replace);
+    }
+    for (std::string_view rest = text; !rest.empty();) {
+      const ssize_t sent = write(pipe_ends[1], rest.data(), rest.size());
+      if (sent < 0 && errno != EINTR) _exit(3);
+      if (sent > 0) rest.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    _exit(0);  // nothing of the parent's is flushed twice
+  }
+  close(pipe_ends[1]);
+  std::string text(1 << 16, '\0');
+  std::size_t size = 0;
+  for (;;) {
+    const ssize_t got = read(pipe_ends[0], text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    size += static_cast<std::size_t>(got);
+    if (size == text.size()) text.resize(2 * size);
+  }
+  close(pipe_ends[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status))
+    return {{"error",
+             fmt::format("ended by signal {} ({}){}", WTERMSIG(status), strsignal(WTERMSIG(status)),
+                         WTERMSIG(status) == SIGKILL ? ": out of memory?" : "")}};
+  json record = json::parse(text.substr(0, size), nullptr, false);
+  if (record.is_discarded()) return {{"error", "it ended without a result"}};
+  return record;
+}
+
+/// What must be the same for rounds to be of one experiment.
+json fingerprint(const Settings& settings, const std::vector<Case>& cases, const Batches& batches) {
+  std::uint64_t ids = 0;
+  for (const auto& batch : batches.ids)
+    for (const std::int64_t id : batch) ids = random_word(ids, static_cast<std::uint64_t>(id));
+  std::uint64_t layouts = 0;
+  for (const Case& c : cases)
+    for (const Shard& s : c.layout.shards)
+      for (const std::int64_t value : {std::int64_t{s.table}, s.rectangle.row_begin,
+                                       s.rectangle.row_end, std::int64_t{s.rectangle.column_begin},
+                                       std::int64_t{s.rectangle.column_end}, std::int64_t{s.rank}})
+        layouts = random_word(layouts, static_cast<std::uint64_t>(value));
+  return {{"laboratory", 1},
+          {"model", settings.model_file},
+          {"batch", batches.samples},
+          {"steps", settings.steps},
+          {"ids", ids},
+          {"layouts", layouts}};
+}
+
+/// Lines that were written whole; the last may be cut by a kill.
+void read_rounds(const std::string& path, const json& settings, Rounds& rounds) {
+  std::istringstream file(support::read_file(path, "--resume", std::size_t{1} << 34));
+  std::string line;
+  if (!std::getline(file, line)) return;
+  const json first = json::parse(line, nullptr, false);
+  require<DataError>(first == settings,
+                     "--resume: '{}' is of another model, batch, number of steps, ids or plans; "
+                     "give what it was begun with, or another --out",
+                     path);
+  while (std::getline(file, line)) {
+    json record = json::parse(line, nullptr, false);
+    if (record.is_discarded() || !record.contains("case") || !record.contains("record")) continue;
+    if (record["record"].contains("error")) continue;  // it gets another try
+    rounds[record["case"].get<std::string>()].push_back(std::move(record["record"]));
+  }
+}
+
+/// The state of the laboratory: redrawn on a terminal, a line now and then elsewhere.
+class Turns {
+ public:
+  explicit Turns(std::size_t all) : all_(all), terminal_(isatty(2) != 0) {}
+  void show(std::size_t done, const std::string& next) {
+    if (!terminal_ && seconds_since(shown_) < 10) return;
+    shown_ = Clock::now();
+    const double each = done == 0 ? 0 : seconds_since(begin_) / static_cast<double>(done);
+    std::string text = fmt::format("{} of {}", done, all_);
+    if (done > 0) text += fmt::format(", {:.0f} s left", each * static_cast<double>(all_ - done));
+    if (terminal_) {
+      const std::size_t filled = 20 * done / std::max<std::size_t>(1, all_);
+      text = fmt::format("[{:<20}] {}: {}", std::string(filled, '#'), text, next);
+      fmt::print(stderr, "\r\x1b[K{}", text.substr(0, 99));
+    } else {
+      fmt::print(stderr, "{}\n", text);
+    }
+  }
+  void end() const {
+    if (terminal_) fmt::print(stderr, "\r\x1b[K");
+  }
+
+ private:
+  std::size_t all_;
+  bool terminal_;
+  Clock::time_point begin_ = Clock::now(), shown_ = begin_;
+};
+
+}  // namespace
+
+Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
+                       const Batches& batches) {
+  const std::string path = settings.out + "/rounds.jsonl";
+  const support::NamedPath named{"--out", path};
+  const json first = fingerprint(settings, cases, batches);
+  Rounds rounds;
+  if (settings.resume && std::filesystem::exists(path)) read_rounds(path, first, rounds);
+  // rewritten: a line that a kill has cut is gone
+  const int file = support::open_output(path, named, O_CREAT | O_TRUNC);
+  const auto keep = [&](const json& line) { support::write_all(file, line.dump() + "\n", named); };
+  keep(first);
+  for (const auto& [name, records] : rounds)
+    for (const json& record : records) keep({{"case", name}, {"record", record}});
+
+  std::vector<std::pair<int, const Case*>> turns;
+  std::mt19937_64 random(settings.seed);
+  for (int round = 0; round < settings.rounds; ++round) {
+    const std::size_t begin = turns.size();
+    for (const Case& c : cases)
+      if (std::ssize(rounds[c.name]) <= round) turns.emplace_back(round, &c);
+    std::shuffle(turns.begin() + static_cast<std::ptrdiff_t>(begin), turns.end(), random);
+  }
+  Turns shown(turns.size());
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    const Case& c = *turns[i].second;
+    if (!rounds[c.name].empty() && rounds[c.name].back().contains("error")) continue;
+    shown.show(i, c.name);
+    json record = in_own_process([&] { return measured(c, batches, settings.steps); });
+    keep({{"case", c.name}, {"record", record}});
+    rounds[c.name].push_back(std::move(record));
+  }
+  shown.end();
+  close(file);
+  return rounds;
+}
+
+}  // namespace lab

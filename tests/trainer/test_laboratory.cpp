@@ -1,0 +1,340 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The sharding laboratory from the outside: what it reads, counts, writes and refuses. What it
+// counts is compared with count_bytes.py, which knows the ids and the rectangles alone.
+#include <trainer/command.hpp>
+
+#include <tessera/io/npy_header.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using tessera::detail::TensorType;
+
+template <class T>
+void write_npy(const fs::path& path, const std::vector<T>& values) {
+  const std::int64_t size = std::ssize(values);
+  std::ofstream file(path, std::ios::binary);
+  file << tessera::detail::format_npy_header(sizeof(T) == 8 ? TensorType::i64 : TensorType::i32,
+                                             std::span(&size, 1));
+  file.write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(sizeof(T) * values.size()));
+}
+
+const std::string kModel = R"({"name": "shop", "tables": [
+  {"name": "query", "rows": 900, "width": 16},
+  {"name": "user", "rows": 300, "width": 8, "features": ["viewer", "seen by"], "hotness": [1, 3], "pooling": "mean"},
+  {"name": "country", "rows": 40, "width": 16}]})";
+
+/// A folder with a model, ids of 200 samples, and a plan file for two ranks.
+struct Shop {
+  TemporaryFolder folder;
+  std::vector<std::string> names{"query", "viewer", "seen by", "country"};
+  std::vector<std::int64_t> rows{900, 300, 300, 40};
+
+  Shop() {
+    std::ofstream(at("m.json")) << kModel;
+    std::ofstream(at("mine.json"))
+        << R"({"tessera_plan": 1, "ranks": 2, "ranks_per_node": 0, "tables": [
+ {"name": "query", "rows": 900, "width": 16, "shards": [
+  {"rows": [0, 700], "columns": [0, 16], "rank": 1, "memory": "device"},
+  {"rows": [700, 900], "columns": [0, 8], "rank": 0, "memory": "device"},
+  {"rows": [700, 900], "columns": [8, 16], "rank": 0, "memory": "device"}]},
+ {"name": "user", "rows": 300, "width": 8, "shards": [{"rows": [0, 300], "columns": [0, 8], "rank": 0, "memory": "device"}]},
+ {"name": "country", "rows": 40, "width": 16, "shards": [{"rows": [0, 40], "columns": [0, 16], "rank": "every", "memory": "device"}]}]})";
+    fs::create_directory(at("ids"));
+    std::mt19937 random(7);
+    std::vector<std::vector<std::string>> cells(200);
+    for (std::size_t f = 0; f < names.size(); ++f) {
+      std::vector<std::int64_t> ids, offsets{0};
+      for (std::vector<std::string>& line : cells) {
+        const std::size_t count = f == 2 ? random() % 5 : 1;
+        std::string cell;
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::int64_t row = static_cast<std::int64_t>(random() % 1000) * rows[f] / 1000;
+          ids.push_back(row * row / rows[f]);  // the first rows more often
+          cell += fmt::format("{}{}", i == 0 ? "" : "|", ids.back());
+        }
+        offsets.push_back(std::ssize(ids));
+        line.push_back(cell);
+      }
+      if (f == 3)
+        write_npy(at("ids/" + names[f] + ".values.npy"),
+                  std::vector<std::int32_t>(ids.begin(), ids.end()));
+      else
+        write_npy(at("ids/" + names[f] + ".values.npy"), ids);
+      if (f == 2) write_npy(at("ids/" + names[f] + ".offsets.npy"), offsets);
+    }
+    std::ofstream table(at("ids.tsv"));
+    table << "query\tviewer\tseen by\tcountry\n";
+    for (const auto& line : cells)
+      table << line[0] << '\t' << line[1] << '\t' << line[2] << '\t' << line[3] << '\n';
+  }
+  fs::path at(const std::string& name) const { return folder.path / name; }
+
+  Outcome run(const std::string& arguments, const std::string& launcher = "") const {
+    return train_dlrm(arguments, false,
+                      "cd '" + folder.path.string() + "' && TESSERA_MACHINE=none.json " + launcher,
+                      "lab_own_policy");
+  }
+  nlohmann::json results(const std::string& out) const {
+    return nlohmann::json::parse(text_of(at(out + "/results.json")));
+  }
+  /// The bytes of every case, rank and stage.
+  static std::string bytes(const nlohmann::json& results) {
+    std::string text;
+    for (const auto& c : results["laboratory"]["cases"])
+      for (const auto& rank : c["by_rank"]) text += c["name"].dump() + rank["bytes"].dump();
+    return text;
+  }
+};
+
+constexpr const char* kFast = " --batch 48 --steps 4 --optimizer adagrad ";
+
+}  // namespace
+
+TEST_CASE("bytes and messages of recorded ids are those that Python counts, under every plan") {
+  const Shop shop;
+  const Outcome outcome = shop.run(
+      std::string("--model m.json --ids ids --out out --rounds 2 --ranks 1,2,4 --plans "
+                  "auto,table-wise,memory-balanced,column-wise,row-wise,grid,backwards,mine.json") +
+      kFast);
+  REQUIRE(outcome.err == "");
+  REQUIRE(outcome.status == 0);
+  const std::string count =
+      "python3 -B '" + (source_folder() / "tests/trainer/count_bytes.py").string() + "' '" +
+      shop.at("m.json").string() + "' '" + shop.at("ids").string() + "' '" +
+      shop.at("out/results.json").string() + "' 48 >'" + shop.at("counted").string() + "' 2>&1";
+  const int status = std::system(count.c_str());
+  INFO(text_of(shop.at("counted")));
+  CHECK(status == 0);
+  // 7 plans on 1, 2 and 4 ranks, and a plan file on 2; four stages send
+  CHECK(text_of(shop.at("counted")) == fmt::format("{} counts are equal\n", 4 * (7 * 7 + 2)));
+
+  const nlohmann::json results = shop.results("out");
+  CHECK(results["laboratory"]["cases"].size() == 22);
+  CHECK(results["benchmarks"].size() == 44);  // a line a round, as Google Benchmark's repetitions
+  for (const auto& c : results["laboratory"]["cases"]) {
+    CAPTURE(c["name"].dump());
+    CHECK(c["step_ms"]["best"] <= c["step_ms"]["p10"]);
+    CHECK(c["step_ms"]["p10"] <= c["step_ms"]["p50"]);
+    CHECK(c["step_ms"]["p50"] <= c["step_ms"]["p90"]);
+    CHECK(c["rounds_ms"].size() == 2);
+    CHECK(c["predicted_ms"] > 0);
+    // weights and Adagrad's sums of 900 x 16, 300 x 8 and 40 x 16 elements; copies on each rank
+    const double copies = c["plan"] == "mine.json" ? 40 * 16 * 8 : 0;
+    if (c["plan"] != "auto")
+      CHECK(c["memory"]["predicted_tables_bytes"] == 8 * (900 * 16 + 300 * 8 + 40 * 16) + copies);
+  }
+  for (const auto& group : results["laboratory"]["groups"]) CHECK(group["regret"] >= 1);
+  // every line of CSV has as many fields: one for a case, one for each of its ranks
+  std::istringstream csv(text_of(shop.at("out/results.csv")));
+  std::int64_t lines = 0, fields = 0;
+  for (std::string line; std::getline(csv, line); ++lines) {
+    const std::int64_t here = std::count(line.begin(), line.end(), ',');
+    if (lines == 0) fields = here;
+    CHECK(here == fields);
+  }
+  CHECK(lines == 1 + 22 + 7 * (1 + 2 + 4) + 2);
+  std::istringstream out(outcome.out);
+  for (std::string line; std::getline(out, line);) CHECK(line.size() <= 100);
+  const std::string page = text_of(shop.at("out/index.html"));
+  for (const char* text : {"is fastest", "the planner's regret", "Time over memory", "backwards",
+                           "Prediction against measurement", "</html>"})
+    CHECK(page.find(text) != std::string::npos);
+  for (const char* text : {"src=", "href=", "http", "nan", "inf\""})
+    CHECK(page.find(text) == std::string::npos);
+}
+
+TEST_CASE("ids of a TSV file are those of arrays; copies and one-hot ids are counted, too") {
+  const Shop shop;
+  REQUIRE(
+      shop.run(std::string("--model m.json --ids ids --out a --plans row-wise,grid") + kFast).err ==
+      "");
+  REQUIRE(
+      shop.run(std::string("--model m.json --ids ids.tsv --out b --plans row-wise,grid") + kFast)
+          .err == "");
+  CHECK(Shop::bytes(shop.results("a")) == Shop::bytes(shop.results("b")));
+
+  std::ofstream(shop.at("one.json"))
+      << R"({"tables": [{"name": "query", "rows": 900, "width": 16}]})";
+  fs::create_directory(shop.at("one"));
+  fs::copy(shop.at("ids/query.values.npy"), shop.at("one/query.values.npy"));
+  REQUIRE(
+      shop.run(std::string(
+                   "--model one.json --ids one --out c --ranks 2,4 --plans replicated,row-wise") +
+               kFast)
+          .err == "");
+  CHECK(std::system(("python3 -B '" + (source_folder() / "tests/trainer/count_bytes.py").string() +
+                     "' '" + shop.at("one.json").string() + "' '" + shop.at("one").string() +
+                     "' '" + shop.at("c/results.json").string() + "' 48 >/dev/null")
+                        .c_str()) == 0);
+}
+
+TEST_CASE("axes: duplicates that do not travel, optimizers, codecs of half the bytes") {
+  const Shop shop;
+  const Outcome outcome = shop.run(
+      "--model m.json --ids ids --out out --plans table-wise --axes deduplicate,optimizer,codec "
+      "--batch 48 --steps 4 --rounds 1");
+  REQUIRE(outcome.err == "");
+  const nlohmann::json results = shop.results("out");
+  REQUIRE(results["laboratory"]["cases"].size() == 16);
+  const auto sent = [&](const std::string& name, const char* stage) {
+    for (const auto& c : results["laboratory"]["cases"])
+      if (c["name"] == "ranks:2/plan:table-wise/" + name)
+        return c["by_rank"][0]["bytes"][stage].get<double>();
+    return -1.0;
+  };
+  CHECK(sent("optimizer:adam/codec:bf16/deduplicate:off", "exchange") * 2 ==
+        sent("optimizer:adam/codec:fp32/deduplicate:off", "exchange"));
+  CHECK(sent("optimizer:sgd/codec:fp32/deduplicate:on", "route") > 0);
+  CHECK(sent("optimizer:sgd/codec:fp32/deduplicate:on", "exchange") !=
+        sent("optimizer:sgd/codec:fp32/deduplicate:off", "exchange"));
+  // what finding duplicates costs is not in the model: no prediction is better than a wrong one
+  for (const auto& c : results["laboratory"]["cases"])
+    CHECK(c.contains("predicted_ms") == c["name"].get<std::string>().ends_with("deduplicate:off"));
+}
+
+TEST_CASE("it goes on after a kill, keeps what was done, and compares with an earlier run") {
+  const Shop shop;
+  const std::string arguments =
+      std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
+  // killed while it measures 2000 rounds
+  shop.run(arguments + "--rounds 2000 --out out", "timeout -s KILL 3");
+  const std::string kept = text_of(shop.at("out/rounds.jsonl"));
+  const auto done = std::count(kept.begin(), kept.end(), '\n') - 1;
+  REQUIRE(done >= 2);
+  REQUIRE(done < 4000);
+  CHECK(!fs::exists(shop.at("out/results.json")));
+  std::ofstream(shop.at("out/rounds.jsonl"), std::ios::app) << R"({"case":"ranks:2/pl)";
+  const std::string rounds = fmt::format("--rounds {} ", done / 2 + 2);
+  const Outcome resumed = shop.run(arguments + rounds + "--out out --resume");
+  REQUIRE(resumed.err == "");
+  for (const auto& c : shop.results("out")["laboratory"]["cases"])
+    CHECK(c["rounds_ms"].size() == static_cast<std::size_t>(done / 2 + 2));
+  CHECK(text_of(shop.at("out/rounds.jsonl")).starts_with(kept.substr(0, kept.find('\n'))));
+  // another batch is another experiment
+  CHECK(shop.run(rounds + "--model m.json --ids ids --batch 24 --out out --resume")
+            .err.find("--resume: 'out/rounds.jsonl' is of another model, batch") !=
+        std::string::npos);
+
+  // ten times as slow before: every round is faster now
+  nlohmann::json old = shop.results("out");
+  for (auto& c : old["laboratory"]["cases"])
+    if (c["plan"] == "row-wise")
+      for (auto& ms : c["rounds_ms"]) ms = 1e6;
+    else
+      c["rounds_ms"] = nlohmann::json::array({1e-9, 1e9});
+  std::ofstream(shop.at("old.json")) << old.dump();
+  REQUIRE(shop.run(arguments + "--out new --compare old.json").err == "");
+  const nlohmann::json compared = shop.results("new");
+  for (const auto& c : compared["laboratory"]["cases"])
+    CHECK(c["change"] == (c["plan"] == "row-wise" ? "-100 %" : "same"));
+}
+
+TEST_CASE("a case that cannot run is named, and the others stay") {
+  const Shop shop;
+  // the process may not hold the second table
+  std::ofstream(shop.at("large.json"))
+      << R"({"tables": [{"name": "query", "rows": 900, "width": 16}, {"name": "huge", "rows": 300000000, "width": 128}]})";
+  const Outcome outcome =
+      shop.run("--model large.json --out out --plans table-wise --batch 48 --steps 4 --rounds 1",
+               "ulimit -v 4000000;");
+  CHECK(outcome.status == 1);
+  CHECK(outcome.err == "run_lab: 1 of 1 cases failed\n");
+  CHECK(outcome.out.find("no memory for the tables of rank") != std::string::npos);
+  CHECK(shop.results("out")["laboratory"]["cases"][0].contains("error"));
+}
+
+TEST_CASE("wrong input is named with its file, line or element") {
+  const Shop shop;
+  fs::create_directories(shop.at("bad"));
+  const auto copy = [&] {
+    fs::remove_all(shop.at("bad"));
+    fs::copy(shop.at("ids"), shop.at("bad"));
+  };
+  const auto says = [&](const std::string& arguments, const std::string& text, int status = 1) {
+    const auto unless_given = [&](const std::string& option) {
+      return arguments.find(option.substr(0, option.find(' '))) == std::string::npos ? option : "";
+    };
+    const Outcome outcome = shop.run(unless_given("--out refused ") + unless_given("--batch 48 ") +
+                                     "--steps 4 --rounds 1 " + arguments);
+    CAPTURE(arguments);
+    CAPTURE(outcome.err);
+    CHECK(outcome.status == status);
+    CHECK(outcome.err.find(text) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  };
+  const std::string ids = "--model m.json --ids bad";
+  copy();
+  write_npy<std::int64_t>(shop.at("bad/seen by.offsets.npy"), {0, 1, 2});
+  says(ids,
+       "bad/seen by.offsets.npy', element 2: the offsets end at 2, but 'bad/seen by.values.npy'");
+  write_npy<std::int64_t>(shop.at("bad/seen by.offsets.npy"), {0, 3, 2});
+  says(ids, "bad/seen by.offsets.npy', element 2: 2 after 3; offsets never fall");
+  write_npy<std::int64_t>(shop.at("bad/seen by.offsets.npy"), {});
+  says(ids, "bad/seen by.offsets.npy', element 0: offsets begin with 0");
+  copy();
+  write_npy<std::int64_t>(shop.at("bad/query.values.npy"), {1, 900});
+  says(ids, "bad/query.values.npy', element 1: id 900 is not in table 'query' of 900 rows");
+  write_npy<std::int64_t>(shop.at("bad/query.values.npy"), {1, 2});
+  says(ids, "'bad': feature 'viewer' has 200 samples, 'query' 2; all must have as many");
+  fs::remove(shop.at("bad/query.values.npy"));
+  says(ids, "'bad' has no query.values.npy, for feature 'query' of the model");
+  copy();
+  write_npy<std::int64_t>(shop.at("bad/other.values.npy"), {1});
+  says(ids, "'bad' has ids of 'other', which is no feature of the model");
+  copy();
+  std::ofstream(shop.at("bad/query.values.npy")) << "no array";
+  says(ids, "bad/query.values.npy', offset 0: this is no .npy file");
+  says("--model m.json --ids nowhere", "--ids: there is no 'nowhere'");
+  const std::string header = "query\tviewer\tseen by\tcountry\n";
+  const std::string table = "--model m.json --ids bad.tsv";
+  std::ofstream(shop.at("bad.tsv")) << header << "1\t2\t3|4\t5\n1\t2\t3;4\t5\n";
+  says(table, "file 'bad.tsv', line 3: '3;4' of feature 'seen by' is no id");
+  std::ofstream(shop.at("bad.tsv")) << header << "1\t2\t3|300\t5\n";
+  says(table, "file 'bad.tsv', line 2: id 300 of feature 'seen by' is not in table 'user' of 300");
+  std::ofstream(shop.at("bad.tsv")) << header << "1\t2\t3\n";
+  says(table, "file 'bad.tsv', line 2: the record has 3 fields");
+  std::ofstream(shop.at("bad.tsv")) << "query\tviewer\tcountry\n1\t2\t3\n";
+  says(table, "there is no column");
+  std::ofstream(shop.at("bad.tsv")) << "other\t" << header << "1\t1\t2\t3\t4\n";
+  says(table, "file 'bad.tsv', line 1: column 'other' is no feature of the model");
+  says("--model m.json --ids ids --batch 500",
+       "'ids' has 200 samples, fewer than a batch of 500; give --batch 200 or less");
+
+  const std::string model = "--model m.json ";
+  says(model + "--ranks 3 --batch 50", "--batch: 50 samples do not part among 3 ranks");
+  says(model + "--ranks two", "--ranks: 'two' is not a number from 1 to 1024", 2);
+  says(model + "--plans diagonal", "--plans: there is no plan 'diagonal'; there are auto, grid");
+  says(model + "--plans mine.json --ranks 4", "'mine.json' is for 2 ranks, which --ranks does not");
+  says(model + "--plans m.json", "--plans: 'm.json' is no plan file");
+  std::ofstream(shop.at("other.json"))
+      << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
+  says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
+  says(model + "--plans auto,auto", "'auto' stands twice", 2);
+  says(model + "--axes colour", "colour not in", 2);
+  says("--model none.json", "none.json");
+  says("", "--model is required", 2);
+  says("--model m.json --ids", "--ids", 2);
+  std::ofstream(shop.at("slow.json")) << R"({"stream_bandwidth": 1e10})";
+  says(model + "--cluster slow.json",
+       "'slow.json' has no 'node_bandwidth', which steps of several");
+  std::ofstream(shop.at("file")) << "";
+  says(model + "--out file/out", "--out: cannot make the folder 'file/out'");
+  says(model + "--out /proc/out", "--out");
+  says(model + "--compare m.json", "--compare: 'm.json' is no results.json of the laboratory");
+}
