@@ -16,7 +16,8 @@ namespace dlrm { namespace {
 
 using namespace tessera;
 
-int launch_gloo(const Options& options, const std::function<void(Ranks&)>& job) {
+int launch_process(const Options& options, const DeviceOfProcess& device,
+                   const std::function<void(Ranks&)>& job) {
   const RankOfJob place = rank_from_environment();
   GlooOptions gloo{.timeout = timeout_of(options)};
   // PyTorch's variable.
@@ -27,14 +28,20 @@ int launch_gloo(const Options& options, const std::function<void(Ranks&)>& job) 
   MeetingOptions meeting;
   if (gloo.timeout.count() != 0) meeting.timeout = std::min(meeting.timeout, gloo.timeout);
   const auto run = [&](GlooCommunicator& all) {
-    run_process(all, options, place.launcher.empty() ? "this command" : place.launcher, job);
+    run_process(all, options, place.launcher.empty() ? "this command" : place.launcher, device,
+                job);
   };
   return run_gloo_rank(run, gloo, place.rank, place.size, [&](std::string mine) {
     return meet_at_rank_0(place, std::move(mine), meeting);
   });
 }
 
-[[maybe_unused]] const bool added = launchers().emplace("gloo", &launch_gloo).second;
+int launch_gloo(const Options& options, const std::function<void(Ranks&)>& job) {
+  return launch_process(options, nullptr, job);
+}
+
+[[maybe_unused]] const bool added =
+    launchers().emplace("gloo", &launch_gloo).second && (process_launcher() = &launch_process);
 
 }  // namespace
 }  // namespace dlrm

@@ -7,7 +7,9 @@
 namespace dlrm { namespace {
 
 int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
-  const auto run = [&](tessera::MpiCommunicator& mpi) { run_process(mpi, options, "mpirun", job); };
+  const auto run = [&](tessera::MpiCommunicator& mpi) {
+    run_process(mpi, options, "mpirun", nullptr, job);
+  };
   return tessera::run_mpi_rank(run, {.timeout = timeout_of(options)});
 }
 

@@ -64,7 +64,7 @@ struct Refusal {
 };
 constexpr std::array<Refusal, 5> kRefusals{
     {{"cuda", "--communicator but threads and nccl",
-      "its ranks are threads that share one GPU, or have one each",
+      "its ranks are threads that share one GPU, or have one each, as processes have",
       [](const Options& o) { return o.communicator != "threads" && o.communicator != "nccl"; }},
      {"host", "--communicator nccl", "NCCL moves the memory of GPUs",
       [](const Options& o) { return o.communicator == "nccl"; }},
@@ -487,7 +487,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   app.option_defaults()->group("Ranks");
   choose(add("--communicator", options.communicator,
              "What ranks are: threads of this process; processes of mpirun; gloo, without MPI, "
-             "processes of torchrun, srun or mpirun; nccl, threads with a GPU each"),
+             "processes of torchrun, srun or mpirun; nccl, threads with a GPU each, or such "
+             "processes"),
          kCommunicators);
   choose(add("--dense-sums", options.dense_sums,
              "In which order --communicator nccl adds up the ranks' gradients of the MLPs: "

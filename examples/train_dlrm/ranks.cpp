@@ -160,6 +160,11 @@ std::chrono::nanoseconds timeout_of(const Options& options) {
       std::chrono::duration<double>(options.timeout));
 }
 
+ProcessLauncher*& process_launcher() {
+  static ProcessLauncher* launcher = nullptr;
+  return launcher;
+}
+
 std::map<std::string, Launcher*>& launchers() {
   static std::map<std::string, Launcher*> all{{"threads", &launch_threads}};
   return all;

@@ -61,6 +61,15 @@ using DeviceRanksFactory =
 int run_threads(const Options& options, const DeviceRanksFactory& device,
                 const std::function<void(Ranks&)>& job);
 
+/// Makes what moves the memory of a process's device. Collective over the processes' communicator.
+using DeviceOfProcess =
+    std::function<std::shared_ptr<DeviceRanks>(tessera::AnyCommunicator& control)>;
+/// Runs `job` as one of the processes that a launcher has started, under --communicator gloo or, with
+/// a device, nccl. Null in a program that was built without Gloo.
+using ProcessLauncher = int(const Options& options, const DeviceOfProcess& device,
+                            const std::function<void(Ranks&)>& job);
+ProcessLauncher*& process_launcher();
+
 /// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.
 using Launcher = int(const Options& options, const std::function<void(Ranks&)>& job);
 

@@ -123,7 +123,7 @@ class Comparison {
         vocabulary.back() = static_cast<int>(found - before.tables.begin());
       } else if (table.rows_by == KeyRows::list) {
         take_rows(table.name,
-                  rows_of_keys(*found, lists_before.at(table.name), table, lists.at(table.name)));
+                  rows_of(*found, lists_before.at(table.name), table, lists.at(table.name)));
       }
     }
   }

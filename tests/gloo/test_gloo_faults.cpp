@@ -5,10 +5,14 @@
 // random moment. TESSERA_GLOO_ROUNDS: how many of these.
 #include <gloo/engine.hpp>
 
+#include <tessera/comm/peer_watch.hpp>
+
 #include <processes/faults_cases.hpp>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
 #include <random>
 
 TEST_CASE("a killed process is named by all others at once") {
@@ -20,6 +24,76 @@ TEST_CASE("a killed process is named by all others at once") {
     CHECK_FALSE(job.has("late"));
     CHECK(job.seconds < 10);
   }
+}
+
+namespace {
+
+/// Ranks wait for something that does not end by itself, and a watch tells them of the others.
+template <class Fault>
+void wait_watched(Fault fault) {
+  const auto run = [&](ts::GlooCommunicator& c) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::string heard;
+    ts::detail::PeerWatch<ts::GlooCommunicator> watch(c.split(0), [&](const std::string& text) {
+      const std::lock_guard lock(mutex);
+      heard = text;
+      changed.notify_all();
+    });
+    try {
+      fault(c.rank());
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return !heard.empty(); });
+      throw ts::Error(heard);
+    } catch (const std::exception& error) {
+      watch.end(error.what());
+      throw;
+    }
+  };
+  CHECK(engine::run_rank(run, {.timeout = 20s, .grace = 300ms}) == 1);
+}
+
+}  // namespace
+
+TEST_CASE("job: watched and one throws" * doctest::skip()) {
+  wait_watched([](int rank) {
+    if (rank != 1) return;
+    std::this_thread::sleep_for(200ms);
+    throw std::runtime_error("the disk is full");
+  });
+}
+TEST_CASE("job: watched and one is killed" * doctest::skip()) {
+  wait_watched([](int rank) {
+    if (rank != 1) return;
+    std::this_thread::sleep_for(200ms);
+    std::raise(SIGKILL);
+  });
+}
+TEST_CASE("job: watched and all end in turn" * doctest::skip()) {
+  const auto run = [](ts::GlooCommunicator& c) {
+    std::string heard;
+    ts::detail::PeerWatch<ts::GlooCommunicator> watch(
+        c.split(0), [&](const std::string& text) { heard = text; });
+    std::this_thread::sleep_for(c.rank() * 150ms);
+    watch.finish();
+    std::printf("rank %d is done%s\n", c.rank(), heard.c_str());
+  };
+  CHECK(engine::run_rank(run, {.timeout = 20s}) == 0);
+}
+
+TEST_CASE("a watch ends waits that know of no peers, and says why") {
+  const processes::Outcome thrown = engine::run_job("job: watched and one throws");
+  INFO(thrown.output);
+  CHECK(thrown.has("rank 1: the disk is full"));
+  CHECK(thrown.seconds < 10);
+  const processes::Outcome killed = engine::run_job("job: watched and one is killed");
+  INFO(killed.output);
+  for (const int rank : {0, 2}) CHECK(killed.has(fmt::format("rank {}: ", rank)));
+  CHECK(killed.has("rank 1 failed: it closed its connections"));
+  CHECK(killed.seconds < 10);
+  const processes::Outcome healthy = engine::run_job("job: watched and all end in turn");
+  INFO(healthy.output);
+  for (const int rank : {0, 1, 2}) CHECK(healthy.has(fmt::format("rank {} is done\n", rank)));
 }
 
 TEST_CASE("job: trains until it fails" * doctest::skip()) {

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -223,6 +225,21 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 inline cudaError_t cudaGetDeviceCount(int* count) {
   *count = simt::device_count;
+  return cudaSuccess;
+}
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem;
+};
+/// TESSERA_SIMT_GPU: what this process's devices are called.
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* about, int) {
+  const char* const name = std::getenv("TESSERA_SIMT_GPU");
+  std::snprintf(about->name, sizeof(about->name), "%s", name == nullptr ? "emulated" : name);
+  about->totalGlobalMem = std::size_t{1} << 36;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device) {

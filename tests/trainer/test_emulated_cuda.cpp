@@ -7,9 +7,14 @@
 
 #include <trainer/command.hpp>
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -384,4 +389,62 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
     CHECK(all.find(name + ' ') != std::string::npos);
   }
   CHECK(options > 70);
+}
+
+TEST_CASE("processes with a GPU each: what does not fit is said by all, a death ends all") {
+  const TemporaryFolder folder;
+  const std::string program = train_dlrm_path("train_dlrm_emulated");
+  if (train_dlrm("--help", false, "", "train_dlrm_emulated").out.find("gloo") == std::string::npos)
+    return;
+  static int port = 20'000 + static_cast<int>(::getpid()) % 20'000;
+  // Starts two ranks, each with more variables; kills rank 1 after so many seconds, if any.
+  struct Two {
+    int status[2];
+    std::string err[2];
+    double seconds;
+  };
+  const auto run = [&](const std::string& first, const std::string& second, double kill_after) {
+    std::string script =
+        "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
+        std::to_string(++port) + "; ";
+    const std::string of_rank[2] = {first, second};
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string file = "'" + (folder.path / ("err" + std::to_string(rank))).string() + "'";
+      script += fmt::format(
+          "RANK={0} LOCAL_RANK={0} {1} '{2}' {3} --backend cuda --communicator nccl "
+          ">/dev/null 2>{4} & p{0}=$!; ",
+          rank, of_rank[rank], program, kTiny, file);
+    }
+    if (kill_after > 0) script += fmt::format("sleep {}; kill -9 $p1; ", kill_after);
+    script += fmt::format("wait $p0; echo $? >'{0}/s0'; wait $p1; echo $? >'{0}/s1'",
+                          folder.path.string());
+    std::ofstream(folder.path / "script") << script;
+    const auto began = std::chrono::steady_clock::now();
+    static_cast<void>(std::system(
+        ("timeout 60 bash '" + (folder.path / "script").string() + "' 2>/dev/null").c_str()));
+    Two two;
+    two.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    for (int rank = 0; rank < 2; ++rank) {
+      two.status[rank] = std::atoi(text_of(folder.path / ("s" + std::to_string(rank))).c_str());
+      two.err[rank] = text_of(folder.path / ("err" + std::to_string(rank)));
+    }
+    return two;
+  };
+  const auto refused = [&](const std::string& second, const std::string& text) {
+    const Two two = run("", second, 0);
+    CHECK(two.status[0] == 1);
+    CHECK(two.status[1] == 1);
+    CHECK_MESSAGE((two.err[0] + two.err[1]).find(text) != std::string::npos,
+                  two.err[0] << two.err[1]);
+    CHECK(two.seconds < 20);
+  };
+  refused("LOCAL_RANK=0", "ranks 0 and 1 have the same GPU");
+  refused("TESSERA_SIMT_GPU=other", "the GPU is emulated on rank 0 and other on rank 1");
+  // NCCL's double knows one process: both wait in it for the other
+  const Two killed = run("", "", 2);
+  CHECK(killed.status[0] == 1);
+  CHECK(killed.status[1] == 137);
+  CHECK_MESSAGE(killed.err[0].find("rank 1 failed: it closed its connections") != std::string::npos,
+                killed.err[0]);
+  CHECK(killed.seconds < 2 + 8);
 }
