@@ -101,8 +101,8 @@ std::string refusals() {
   std::string text = "What a backend does not take:\n";
   for (const Refusal& r : kRefusals)
     text += fmt::format("  {}: no {}: {}\n", r.backend, r.what, r.why);
-  text += "With what --graph calls steps and captures none:\n";
-  for (const Uncaptured& u : kUncaptured) text += fmt::format("  {}: {}\n", u.what, u.why);
+  text += "When --graph captures no step, and all are called:\n";
+  for (const Uncaptured& u : kUncaptured) text += fmt::format("  with {}: {}\n", u.what, u.why);
   return text;
 }
 
