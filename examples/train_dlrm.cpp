@@ -97,6 +97,8 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
   if (options.mode == "inference")
     for (std::size_t i = 0; i < kPercentiles.size(); ++i)
       json["latency_ms"][fmt::format("p{}", kPercentiles[i])] = 1e3 * result.latencies[i];
+  if (options.graph)
+    json["graph"] = {{"captured", result.graph.captured}, {"replayed", result.graph.replayed}};
   if (result.cache.rows > 0)
     json["table_files"] = {{"rows", result.cache.rows},
                            {"fetched_rows", result.cache.fetched_rows},

@@ -15,21 +15,24 @@
 namespace support {
 
 /// How numbers of batches come to the GPU: through page-locked memory of two turns, so that the host
-/// waits for a copy only where it is two ahead of it. Those of a turn stay there until the one after
-/// the next.
+/// waits for a copy only if it is two ahead of it. Those of a turn stay there until the one after
+/// the next; or, `in_place`, until the next, which come to the same place.
 template <class T>
 class Outbox {
  public:
   /// `most` at a time, as far as it is known.
-  Outbox(const tessera::Cuda& backend, std::int64_t most) : backend_(backend) {
+  Outbox(const tessera::Cuda& backend, std::int64_t most, bool in_place = false)
+      : backend_(backend), in_place_(in_place) {
     for (Turn& turn : turns_) turn.resize(backend_, static_cast<std::size_t>(most));
   }
 
-  std::span<const T> send(std::span<const T> values) {
+  /// Sends values. Returns so many, or `room` if that is more: undefined numbers follow.
+  std::span<const T> send(std::span<const T> values, std::int64_t room = 0) {
     std::swap(turns_[0], turns_[1]);
+    if (in_place_) std::swap(turns_[0].to, turns_[1].to);
     Turn& turn = turns_[0];
     turn.copied.synchronize();
-    turn.resize(backend_, values.size());
+    turn.resize(backend_, std::max(values.size(), static_cast<std::size_t>(room)));
     std::copy(values.begin(), values.end(), turn.from.data());
     backend_.copy(turn.to.data(), turn.from.data(), values.size_bytes());
     turn.copied.record(backend_.stream());
@@ -47,6 +50,7 @@ class Outbox {
   };
 
   tessera::Cuda backend_;
+  bool in_place_;
   Turn turns_[2];
 };
 

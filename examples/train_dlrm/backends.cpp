@@ -30,7 +30,8 @@ class HostBackend final : public RankBackend {
         .interaction = make_interaction(options, shape, host),
         .embeddings = make_embeddings(communicators.main,
                                       model_layout(options, communicators.main.size(), shape),
-                                      EmbeddingOptions(options, communicators.routing))};
+                                      EmbeddingOptions(options, communicators.routing)),
+        .graph = {}};
     return std::make_unique<Model<Host>>(communicators, options, shape, max_batch,
                                          std::move(parts));
   }

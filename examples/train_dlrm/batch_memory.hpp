@@ -29,11 +29,12 @@ class BatchMemory<tessera::Host> {
  public:
   using Batch = tessera::ClickBatch<std::int32_t>;
 
-  BatchMemory(const tessera::Host&, const ModelShape& shape, std::int64_t) : wide_(shape.wide) {}
+  BatchMemory(const tessera::Host&, const ModelShape& shape, std::int64_t, bool = false)
+      : wide_(shape.wide) {}
 
   tessera::MatrixView<const float> numbers(const Batch& batch) { return batch.dense_view(); }
   std::span<const float> labels(const Batch& batch) { return batch.labels; }
-  tessera::KeyedJagged<std::int32_t> ids(const Batch& batch) {
+  tessera::KeyedJagged<std::int32_t> ids(const Batch& batch, [[maybe_unused]] bool train = true) {
     tessera::KeyedJagged<std::int32_t> ids = batch.keyed();
     if (!wide_) return ids;
     std::swap(twice_[0], twice_[1]);

@@ -23,6 +23,7 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       optimizer(options.optimizer),
       learning_rate(options.learning_rate),
       rate_shares(options.rate_shares),
-      report(options.timed()) {}
+      report(options.timed()),
+      equal_batches(options.graph) {}
 
 }  // namespace dlrm

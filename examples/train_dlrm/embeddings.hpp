@@ -45,8 +45,9 @@ struct EmbeddingOptions {
   int file_queue_depth;
   std::string optimizer;           ///< as optimizers_of takes it
   float learning_rate;             ///< the first one
-  std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
+  std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate that is set
   bool report;                     ///< step_report is asked for
+  bool equal_batches;              ///< as LayoutCollection's
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
@@ -69,15 +70,17 @@ class Embeddings {
                         tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
-  /// Updates the rows of the last forward. Each optimizer's rate is its share of this one.
-  virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
+  /// Each optimizer's rate is its share of this one from now on.
+  virtual void set_learning_rate(float rate) = 0;
+  /// Updates the rows of the last forward.
+  virtual void backward(tessera::MatrixView<const float> gradient) = 0;
   /// Sets the gradients of the last forward aside for `apply`. False, on all ranks, where they are
   /// refused.
   virtual bool accumulate(tessera::MatrixView<const float> gradient) = 0;
   /// Updates rows by what was set aside, clipped by the norm of all tables' gradients and of
   /// `dense`, which is clipped, too: in the backend's memory, alike on all ranks. Norm 0: as they
   /// are.
-  virtual void apply(float learning_rate, float norm, std::span<float> dense) = 0;
+  virtual void apply(float norm, std::span<float> dense) = 0;
   /// Of the last step, where `report` was set; and no more of them.
   virtual const tessera::StepReport& step_report() = 0;
   virtual void stop_reports() = 0;

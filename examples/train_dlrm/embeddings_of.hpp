@@ -79,6 +79,7 @@ class EmbeddingsOf final : public Embeddings {
                      .forward_codec = options.codec,
                      .backward_codec = options.gradient_codec,
                      .deduplicate = options.deduplicate,
+                     .equal_batches = options.equal_batches,
                      .files = files_of(options, layout, communicator.rank())}) {
     collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
@@ -115,15 +116,16 @@ class EmbeddingsOf final : public Embeddings {
   void reset_rows(int table, std::span<const std::int64_t> rows) override {
     collection_.reset_rows(table, rows);
   }
-  void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
-    set_rates(learning_rate);
+  void set_learning_rate(float rate) override {
+    for (const auto& [table, share] : rates_) collection_.set_learning_rate(table, share * rate);
+  }
+  void backward(tessera::MatrixView<const float> gradient) override {
     collection_.backward(pooled_, gradient);
   }
   bool accumulate(tessera::MatrixView<const float> gradient) override {
     return collection_.accumulate(pooled_, gradient);
   }
-  void apply(float learning_rate, float norm, std::span<float> dense) override {
-    set_rates(learning_rate);
+  void apply(float norm, std::span<float> dense) override {
     if (norm == 0)
       collection_.apply();
     else
@@ -151,10 +153,6 @@ class EmbeddingsOf final : public Embeddings {
           },
           groups.groups);
     return groups;
-  }
-  void set_rates(float learning_rate) {
-    for (const auto& [table, share] : rates_)
-      collection_.set_learning_rate(table, share * learning_rate);
   }
 
   Collection collection_;

@@ -10,6 +10,7 @@
 #include "plans.hpp"
 #include "rank_model.hpp"
 #include "ranks.hpp"
+#include "step_graph.hpp"
 #include "vector_ops.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
@@ -44,6 +45,7 @@ struct ModelParts {
   Backend gradients;  ///< the same memory; in whose order gradients are summed over ranks
   std::unique_ptr<Interaction> interaction;
   std::unique_ptr<Embeddings> embeddings;
+  StepGraph<Backend> graph;
 };
 
 /// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the
@@ -82,7 +84,8 @@ class Model final : public RankModel {
         parameters_(make_parameters(options.seed)),
         optimizer_(make_optimizer(options)),
         buckets_(make_buckets(communicators, options.bucket_kib, parts.gradients)),
-        samples_(backend_, shape, max_batch),
+        graph_(std::move(parts.graph)),
+        samples_(backend_, shape, max_batch, graph_.captures()),
         vectors_(backend_, max_batch, columns_ + wide_),
         vector_gradients_(backend_, max_batch, columns_ + wide_),
         products_(backend_, max_batch, interaction_->columns()),
@@ -112,7 +115,8 @@ class Model final : public RankModel {
   }
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
                                  std::int64_t global_batch) override {
-    look_up(batch, nullptr, false);
+    numbers_ = samples_.numbers(batch);
+    embeddings_->evaluate(samples_.ids(batch, false), pooled(vectors_, batch.size));
     keep_weights();
     for_each_part(virtual_, global_batch, batch.size,
                   [&](int, std::int64_t first, std::int64_t n) { run_forward(first, n); });
@@ -123,37 +127,17 @@ class Model final : public RankModel {
 
   void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
              const tessera::ClickBatch<std::int32_t>* next) override {
-    look_up(batch, next, true);
+    numbers_ = samples_.numbers(batch);
     labels_ = samples_.labels(batch);
-    keep_weights();
-    for_each_part(virtual_, step.batch, batch.size,
-                  [&](int part, std::int64_t first, std::int64_t n) {
-                    run_forward(first, n);
-                    run_backward(step, part, first, n);
-                    if (virtual_) virtual_->add(parameters_.gradients());
-                  });
-    const tessera::MatrixView<float> d_pooled =
-        vector_gradients_.first_rows(batch.size).column_range(first_, columns_ + wide_ - first_);
-    const bool apart = accumulates_ || clip_norm_ != 0;             // rows wait for `apply`
-    const bool kept = !apart || embeddings_->accumulate(d_pooled);  // alike on all ranks
-    // the tree of virtual ranks is that of a batch
-    if (virtual_ || !accumulates_) sum_over_ranks();
-    if (accumulates_) {
-      if (kept) parameters_.accumulate();
-      kept_ = kept_ || kept;
-      if (!step.ends || !std::exchange(kept_, false)) return;
-      parameters_.take_accumulated();
-      if (!virtual_) sum_over_ranks();
-    } else if (!kept) {
-      return;
-    }
-    if (apart)
-      embeddings_->apply(step.table_rate, clip_norm_, parameters_.gradients());
-    else
-      embeddings_->backward(d_pooled, step.table_rate);
-    const auto timing = spans_.time("dense optimizer");
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate); }, optimizer_);
+    const tessera::KeyedJagged<std::int32_t> ids =
+        started_ ? *std::exchange(started_, std::nullopt) : samples_.ids(batch);
+    std::vector<std::int64_t> sizes{batch.size, step.samples, step.batch};
+    sizes.insert(sizes.end(), ids.bounds.begin(), ids.bounds.end());
+    if (graph_.captures()) set_rates(step);  // a replay takes what is set before it
+    graph_.run(sizes, [&] { train_on(ids, batch.size, step, next); });
   }
+
+  GraphCounts graph_counts() const override { return graph_.counts(); }
 
   double take_loss() override {
     std::vector<double> own(static_cast<std::size_t>(losses_.rows()));
@@ -173,6 +157,45 @@ class Model final : public RankModel {
   using DenseOptimizer = std::variant<tessera::DenseOptimizer<tessera::Sgd, Backend>,
                                       tessera::DenseOptimizer<tessera::Adagrad, Backend>,
                                       tessera::DenseOptimizer<tessera::Adam, Backend>>;
+
+  void set_rates(const OptimizerStep& step) {
+    embeddings_->set_learning_rate(step.table_rate);
+    std::visit([&](auto& optimizer) { optimizer.set_learning_rate(step.dense_rate); }, optimizer_);
+  }
+
+  /// `next`: null, or the batch to route meanwhile.
+  void train_on(const tessera::KeyedJagged<std::int32_t>& ids, std::int64_t samples,
+                const OptimizerStep& step, const tessera::ClickBatch<std::int32_t>* next) {
+    embeddings_->forward(ids, pooled(vectors_, samples));
+    if (next != nullptr) start(*next);
+    keep_weights();
+    for_each_part(virtual_, step.batch, samples, [&](int part, std::int64_t first, std::int64_t n) {
+      run_forward(first, n);
+      run_backward(step, part, first, n);
+      if (virtual_) virtual_->add(parameters_.gradients());
+    });
+    const tessera::MatrixView<float> d_pooled = pooled(vector_gradients_, samples);
+    const bool apart = accumulates_ || clip_norm_ != 0;             // rows wait for `apply`
+    const bool kept = !apart || embeddings_->accumulate(d_pooled);  // alike on all ranks
+    // the tree of virtual ranks is that of a batch
+    if (virtual_ || !accumulates_) sum_over_ranks();
+    if (accumulates_) {
+      if (kept) parameters_.accumulate();
+      kept_ = kept_ || kept;
+      if (!step.ends || !std::exchange(kept_, false)) return;
+      parameters_.take_accumulated();
+      if (!virtual_) sum_over_ranks();
+    } else if (!kept) {
+      return;
+    }
+    if (!graph_.captures()) set_rates(step);
+    if (apart)
+      embeddings_->apply(clip_norm_, parameters_.gradients());
+    else
+      embeddings_->backward(d_pooled);
+    const auto timing = spans_.time("dense optimizer");
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_); }, optimizer_);
+  }
 
   static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden,
                                          std::int64_t last) {
@@ -213,16 +236,9 @@ class Model final : public RankModel {
     return copy;
   }
 
-  /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
-  void look_up(const tessera::ClickBatch<std::int32_t>& batch,
-               const tessera::ClickBatch<std::int32_t>* next, bool train) {
-    numbers_ = samples_.numbers(batch);
-    const tessera::MatrixView<float> pooled =
-        vectors_.first_rows(batch.size).column_range(first_, columns_ + wide_ - first_);
-    const tessera::KeyedJagged<std::int32_t> ids =
-        started_ ? *std::exchange(started_, std::nullopt) : samples_.ids(batch);
-    train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
-    if (next != nullptr) start(*next);
+  /// The columns of the embeddings' vectors, of the first samples.
+  tessera::MatrixView<float> pooled(Matrix& vectors, std::int64_t samples) const {
+    return vectors.first_rows(samples).column_range(first_, columns_ + wide_ - first_);
   }
 
   /// What several parts share: their batch's packed weights.
@@ -316,6 +332,7 @@ class Model final : public RankModel {
   tessera::DenseParameters<Backend> parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
+  StepGraph<Backend> graph_;
   BatchMemory<Backend> samples_;
   Matrix vectors_, vector_gradients_;        ///< [batch, columns and wide]
   Matrix products_, product_gradients_;      ///< [batch, columns of the interaction]

@@ -10,6 +10,7 @@
 #include "interaction_of.hpp"
 #include "model.hpp"
 #include "plans.hpp"
+#include "step_graph.cuh"
 #include "vector_ops.cuh"
 
 #include <tessera/comm/rank_memory.cuh>
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -34,40 +36,52 @@ using namespace tessera;
 
 using support::Outbox;
 
-/// On a GPU: they are copied there.
+/// On a GPU: they are copied there. `in_place`: those of training have their places and sizes for as
+/// long as batches allow; lists have bounds, which grow where a batch has more.
 template <>
 class BatchMemory<Cuda> {
  public:
   using Batch = ClickBatch<std::int32_t>;
 
-  BatchMemory(const Cuda& backend, const ModelShape& shape, std::int64_t max_batch)
+  BatchMemory(const Cuda& backend, const ModelShape& shape, std::int64_t max_batch, bool in_place)
       : host_(Host(), shape, max_batch),
-        labels_(backend, max_batch),
-        numbers_(backend, max_batch * shape.numbers),
-        ids_(backend, max_batch * std::ssize(shape.features)),
-        offsets_(backend, shape.has_lists() ? max_batch * std::ssize(shape.features) + 1 : 0) {}
+        in_place_(in_place),
+        labels_(backend, max_batch, in_place),
+        numbers_(backend, max_batch * shape.numbers, in_place),
+        ids_(backend, max_batch * std::ssize(shape.features), in_place),
+        offsets_(backend, shape.has_lists() ? max_batch * std::ssize(shape.features) + 1 : 0,
+                 in_place) {}
 
   MatrixView<const float> numbers(const Batch& batch) {
     return {numbers_.send(batch.dense).data(), batch.size, batch.dense_columns};
   }
   std::span<const float> labels(const Batch& batch) { return labels_.send(batch.labels); }
-  KeyedJagged<std::int32_t> ids(const Batch& batch) {
+  KeyedJagged<std::int32_t> ids(const Batch& batch, bool train = true) {
     KeyedJagged<std::int32_t> ids = host_.ids(batch);
     std::swap(bounds_[0], bounds_[1]);
     bounds_[0].clear();
     for (std::int64_t f = 0; !ids.one_hot() && f < ids.features; ++f)
       bounds_[0].push_back(ids.end(f) - ids.begin(f));
+    if (in_place_ && train && !bounds_[0].empty()) {
+      rooms_.resize(bounds_[0].size());
+      for (std::size_t f = 0; f < rooms_.size(); ++f) {
+        if (bounds_[0][f] > rooms_[f]) rooms_[f] = bounds_[0][f] + bounds_[0][f] / 4 + 16;
+        bounds_[0][f] = rooms_[f];
+      }
+    }
     ids.bounds = bounds_[0];
-    ids.ids = ids_.send(ids.ids);
+    ids.ids = ids_.send(ids.ids, std::reduce(bounds_[0].begin(), bounds_[0].end()));
     ids.offsets = offsets_.send(ids.offsets);
     return ids;
   }
 
  private:
   BatchMemory<Host> host_;
+  bool in_place_;
   Outbox<float> labels_, numbers_;
   Outbox<std::int32_t> ids_;
   Outbox<std::int64_t> offsets_;
+  std::vector<std::int64_t> rooms_;      ///< of each feature in training
   std::vector<std::int64_t> bounds_[2];  ///< ids of each feature: what the GPU need not be asked
 };
 
@@ -81,6 +95,7 @@ class Lane {
       ranks_.emplace(threads->group(), threads->rank(), CudaTransfer(backend_));
   }
   const Cuda& backend() const { return backend_; }
+  const CountedMemory& memory() const { return memory_; }
   /// Another handle of the same stream, for who works beside the communicator's thread.
   Cuda handle() const { return Cuda({.stream = stream_.get()}); }
   AnyCommunicator communicator() {
@@ -89,8 +104,9 @@ class Lane {
   }
 
  private:
+  CountedMemory memory_;
   gpu::Stream stream_;
-  Cuda backend_{{.stream = stream_.get()}};
+  Cuda backend_{{.stream = stream_.get(), .memory = memory_}};
   DeviceRanks* device_;
   BasicSelfCommunicator<CudaTransfer> self_{CudaTransfer(backend_)};
   std::optional<BasicThreadCommunicator<CudaTransfer>> ranks_;
@@ -115,7 +131,8 @@ class CudaBackend final : public RankBackend {
         .interaction = interaction_of(options, shape, backend),
         .embeddings = make_cuda_embeddings(
             communicators.main, model_layout(options, communicators.main.size(), shape),
-            EmbeddingOptions(options, communicators.routing), backend, routing_.backend())};
+            EmbeddingOptions(options, communicators.routing), backend, routing_.backend()),
+        .graph = options.graph ? StepGraph<Cuda>(backend, main_.memory()) : StepGraph<Cuda>()};
     return std::make_unique<Model<Cuda>>(communicators, options, shape, max_batch,
                                          std::move(parts));
   }

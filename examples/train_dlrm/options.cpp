@@ -62,7 +62,7 @@ struct Refusal {
   std::string_view backend, what, why;
   bool (*given)(const Options&);
 };
-constexpr std::array<Refusal, 5> kRefusals{
+constexpr std::array<Refusal, 6> kRefusals{
     {{"cuda", "--communicator but threads and nccl",
       "its ranks are threads that share one GPU, or have one each, as processes have",
       [](const Options& o) { return o.communicator != "threads" && o.communicator != "nccl"; }},
@@ -73,14 +73,38 @@ constexpr std::array<Refusal, 5> kRefusals{
       [](const Options& o) { return !o.table_files.empty() && o.host_memory != 0; }},
      {"host", "--device-memory", "all its tables are in one memory, whose size is --host-memory",
       [](const Options& o) { return o.device_memory != 0; }},
+     {"host", "--graph", "graphs are CUDA's", [](const Options& o) { return o.graph; }},
      {"host", "--dense tf32", "it has no such products; take fp32 or bf16",
       [](const Options& o) { return o.dense_precision == "tf32"; }}}};
+
+/// What a step has that cannot be captured: with --graph it is called all the same.
+struct Uncaptured {
+  std::string_view what, why;
+  bool (*given)(const Options&);
+};
+constexpr std::array<Uncaptured, 7> kUncaptured{
+    {{"--ranks above 1", "ranks that are threads meet on the host, and over NCCL it is not tried",
+      [](const Options& o) { return o.ranks > 1; }},
+     {"--overlap", "the next batch is routed by a thread",
+      [](const Options& o) { return o.overlap; }},
+     {"--accumulate", "the host asks whether gradients are kept",
+      [](const Options& o) { return o.accumulate > 1; }},
+     {"--clip-norm", "the host asks for the norm",
+      [](const Options& o) { return o.clip_norm != 0; }},
+     {"--deduplicate", "the host asks how many ids differ",
+      [](const Options& o) { return o.deduplicate; }},
+     {"--device-memory", "the host brings rows to the GPU",
+      [](const Options& o) { return o.device_memory != 0; }},
+     {"--log, --report, --trace", "stages are timed one by one",
+      [](const Options& o) { return o.timed(); }}}};
 
 /// The lines of --help that say so.
 std::string refusals() {
   std::string text = "What a backend does not take:\n";
   for (const Refusal& r : kRefusals)
     text += fmt::format("  {}: no {}: {}\n", r.backend, r.what, r.why);
+  text += "When --graph captures no step, and all are called:\n";
+  for (const Uncaptured& u : kUncaptured) text += fmt::format("  with {}: {}\n", u.what, u.why);
   return text;
 }
 
@@ -519,6 +543,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   choose(add("--backend", options.backend,
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);
+  flag("--graph", options.graph,
+       "Of --backend cuda: capture a whole step after two that were called, and replay it; batches "
+       "of other sizes are called");
   CLI::Option* named_plan =
       choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
   app.add_option("--plan-file", options.plan_file,
@@ -820,6 +847,11 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
     tessera::require<CLI::ValidationError>(
         options.backend != refusal.backend || !refusal.given(options),
         "--backend {} takes no {}: {}", refusal.backend, refusal.what, refusal.why);
+  for (const Uncaptured& uncaptured : kUncaptured)
+    if (options.graph && uncaptured.given(options)) {
+      options.graph = false;
+      options.graph_refused = fmt::format("with {}: {}", uncaptured.what, uncaptured.why);
+    }
   tessera::require<CLI::ValidationError>(
       options.table_files.empty() || options.memory_before_files() != 0,
       "--table-files needs {}: how much of the tables is in memory at a time",

@@ -54,6 +54,9 @@ struct Options {
   std::string loader = "every-rank";
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
+  bool graph = false;  ///< steps are captured in a CUDA graph
+  std::string
+      graph_refused;  ///< why --graph captures nothing here; empty: it does, or is not given
   std::string plan = "mixed";
   std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given

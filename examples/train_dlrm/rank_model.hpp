@@ -7,6 +7,7 @@
 #include "options.hpp"
 #include "plans.hpp"
 #include "spans.hpp"
+#include "step_graph.hpp"
 
 #include <tessera/sharding/fixed_sums.hpp>
 #include <tessera/update/virtual_ranks.hpp>
@@ -87,6 +88,7 @@ class RankModel {
   /// started meanwhile.
   virtual void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
                      const tessera::ClickBatch<std::int32_t>* next) = 0;
+  virtual GraphCounts graph_counts() const = 0;
   /// The mean losses of the steps since the last call, added up, over all ranks. Collective.
   virtual double take_loss() = 0;
 };

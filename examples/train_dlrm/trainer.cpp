@@ -84,6 +84,8 @@ class Rank {
     if (first()) {
       print_plan(model_->embeddings().layout(), {});
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
+      if (!options_.graph_refused.empty())
+        fmt::print("--graph: steps are called, none is captured, {}\n", options_.graph_refused);
       if (log_ != nullptr) {
         const plan::Fragment picture = plan::plan_fragment(model_->embeddings().layout(), {});
         log_->plan_picture = plan::svg(picture.svg, picture.height);
@@ -103,6 +105,7 @@ class Rank {
       if (clicks_.test_samples() == 0 || std::isfinite(result.quality.logloss)) saver_.proven();
       if (options_.mode != "train") result.steps = loaded_step;
       result.cache = model_->embeddings().cache_counters();
+      result.graph = model_->graph_counts();
       result.dense_parameters = model_->dense_parameters();
       for (const TableSpec& table : model_->embeddings().layout().tables)
         result.embedding_parameters += table.rows * table.width;

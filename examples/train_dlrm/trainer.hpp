@@ -6,6 +6,7 @@
 #include "options.hpp"
 #include "ranks.hpp"
 #include "run_log.hpp"
+#include "step_graph.hpp"
 
 #include <tessera/tables/cache_counters.hpp>
 
@@ -36,6 +37,7 @@ struct Result {
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
   tessera::detail::CacheCounters cache;  ///< of this rank's tables in files
+  GraphCounts graph;                     ///< of the first rank
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
 };

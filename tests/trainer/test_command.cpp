@@ -12,6 +12,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -250,6 +251,24 @@ TEST_CASE("what a backend does not take: the same on the page, in the help and i
   CHECK(listed != "");
   CHECK(told.substr(0, listed.size()) == listed);
   CHECK(told.find(": no ", listed.size()) == std::string::npos);
+
+  // what a graph does not capture
+  const std::string title = "When --graph captures no step, and all are called:\n";
+  at = help.find(title);
+  REQUIRE(at != std::string::npos);
+  std::string of_help = help.substr(at + title.size()), of_page;
+  std::istringstream lines(page.substr(page.find("| with | because |\n|---|---|\n")));
+  std::string text;
+  std::getline(lines, text), std::getline(lines, text);
+  while (std::getline(lines, text) && text.starts_with("| ")) {
+    std::erase(text, '`');
+    const std::size_t bar = text.find(" | ");
+    of_page += "  with " + text.substr(2, bar - 2) + ": " +
+               text.substr(bar + 3, text.size() - bar - 5) + "\n";
+  }
+  CHECK(of_page != "");
+  CHECK(of_help.substr(0, of_page.size()) == of_page);
+  CHECK(of_help.find("with", of_page.size()) == std::string::npos);
 }
 
 TEST_CASE("help names every option, and the default of each that has one") {

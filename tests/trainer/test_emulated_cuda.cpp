@@ -274,6 +274,88 @@ TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread rank
         "the training diverged before step");
 }
 
+TEST_CASE("--graph: steps that are captured and replayed give the bits of steps that are called") {
+  const TemporaryFolder folder;
+  const auto path = [&](const std::string& name) {
+    return "'" + (folder.path / name).string() + "'";
+  };
+  // lists of none to four, the longest of which come late: bounds grow
+  std::ofstream csv(folder.path / "a.csv");
+  csv << "y,n,c,tags,likes\n";
+  for (int i = 0; i < 640; ++i) {
+    csv << (i % 20 < 7) << ',' << i % 13 << ",c" << i % 20 << ','
+        << (i % 3 == 0 ? "" : "t" + std::to_string(i % 9) + "|t" + std::to_string(i % 4)) << ",t"
+        << i % 7;
+    for (int more = 0; i > 400 && more < 12; ++more) csv << "|t" << (i + more) % 8;
+    csv << '\n';
+  }
+  csv.close();
+  std::ofstream(folder.path / "s.yaml")
+      << "label: y\nnumeric: [n]\ncategorical: [c, {name: tags, list: '|', pooling: mean, table: "
+         "t}, {name: likes, list: '|', pooling: max, table: t}]\n";
+  const std::string
+      clicks = kTiny + "--ranks 1 ",
+      own = " --data " + path("a.csv") + " --schema " + path("s.yaml") +
+            " --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --min-count 1 --ranks 1 --batch-size "
+            "40 --epochs 2 ";
+  struct Case {
+    std::string how;
+    int captured = 1;
+  };
+  for (const Case& one :
+       {Case{clicks},
+        // a test whose batches are larger takes the buffers from under the graph
+        {clicks + "--optimizer adam --evals-per-epoch 3 --eval-batch-size 300", 2},
+        {clicks + "--interaction cross --cross-layers 2 --cross-rank 8 --schedule "
+                  "warmup:3,hold:4,poly:9 --table-precision bf16"},
+        {clicks + "--virtual-ranks 4 --dense-optimizer sgd --optimizer sgd"},
+        {clicks + "--bucket-kib 1 --epochs 2 --optimizer 'adagrad:C1*,ftrl(l2=0.1):C2*,frozen:C3,"
+                  "rowwise-adagrad-counted(rate=slower,most=1e3):*'"},
+        {clicks + "--vocabulary --min-count 2 --save-every 5 --save-increments 1 --save ", 0},
+        {"--model wide-deep --embedding-width 16 --samples 900 --max-rows 30 --batch-size 100 "
+         "--top-mlp 16 --ranks 1 "},
+        {"--synthetic-model tiny --scale 1/100000 --samples 200 --batch-size 20 --max-steps 7 "
+         "--top-mlp 16 --ranks 1 "},
+        {own, 2}}) {
+    CAPTURE(one.how);
+    const bool saves = one.how.ends_with("--save ");
+    std::vector<float> predictions[2];
+    for (const bool graph : {false, true}) {
+      const std::string flag = graph ? "--graph" : "";
+      const nlohmann::json results =
+          results_of(one.how + (saves ? path("save" + flag) : "") + " --backend cuda " + flag +
+                     " --predictions " + path("p.npy"));
+      predictions[graph] = predictions_in(folder.path / "p.npy");
+      CHECK(results.contains("graph") == graph);
+      if (!graph) continue;
+      const int captured = results.at("graph").at("captured").get<int>();
+      CHECK(captured >= 1);
+      if (one.captured > 0) CHECK(captured == one.captured);
+      CHECK(results.at("graph").at("replayed").get<int>() >= 5);
+    }
+    CHECK((predictions[0] == predictions[1]));
+    const auto [low, high] = std::ranges::minmax(predictions[0]);
+    CHECK(high - low > 1e-4);
+  }
+  // what is not captured is called, and said
+  for (const std::string how : {"--ranks 2", "--ranks 1 --overlap", "--ranks 1 --accumulate 2",
+                                "--ranks 1 --clip-norm 1", "--ranks 1 --deduplicate",
+                                "--ranks 1 --device-memory 8KiB", "--ranks 1 --log '/dev/null'"}) {
+    CAPTURE(how);
+    const Outcome outcome =
+        train_dlrm(kTiny + "--max-steps 4 --backend cuda --graph --dense fp32 " + how, true, "",
+                   "train_dlrm_emulated");
+    INFO(outcome.err);
+    REQUIRE(outcome.status == 0);
+    CHECK(outcome.out.find("--graph: steps are called, none is captured, with --") !=
+          std::string::npos);
+    CHECK(!outcome.json.contains("graph"));
+  }
+  const Outcome host = train_dlrm(kTiny + "--graph", true, "", "train_dlrm_emulated");
+  CHECK(host.status == 2);
+  CHECK(host.err.find("--backend host takes no --graph: graphs are CUDA's") != std::string::npos);
+}
+
 TEST_CASE("every option of --help, on both backends: the same predictions") {
   const TemporaryFolder folder;
   const auto path = [&](const std::string& name) {
@@ -375,7 +457,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   }
   // those of the other tests of this file, and those that say something and end
   all +=
-      " --backend --dense --predictions --resume --mode --json --trace --trace-steps "
+      " --backend --graph --dense --predictions --resume --mode --json --trace --trace-steps "
       "--tensorboard --metrics-port --device-memory --host-memory --table-files --communicator "
       "--dense-sums --help "
       "--version --print-config ";
