@@ -97,8 +97,10 @@ double wire_bytes(const std::string& codec) { return codec == "fp32" ? 4 : 2; }
 }  // namespace
 
 std::string Case::group() const {
-  return fmt::format("{} {}rank{}, {}{}{}", ranks, ghosts.empty() ? "" : "ghost ",
-                     ranks == 1 ? "" : "s", optimizer, codec == "fp32" ? "" : ", " + codec,
+  const std::string alone =  // of another plan the same rank has other work
+      ghosts.size() == 1 && ranks > 1 ? fmt::format(" (rank {} alone)", ghosts[0]) : "";
+  return fmt::format("{} {}rank{}{}, {}{}{}", ranks, ghosts.empty() ? "" : "ghost ",
+                     ranks == 1 ? "" : "s", alone, optimizer, codec == "fp32" ? "" : ", " + codec,
                      deduplicate ? ", duplicates removed" : "");
 }
 

@@ -45,8 +45,8 @@ std::unique_ptr<CLI::App> command(Settings& o) {
                  "Numbers of thread ranks; ghost:N runs one rank of N, whose peers are made up")
       ->delimiter(',')
       ->option_text("N,... [2]");
-  app.add_option("--which", o.which, "The rank of ghost:N that runs, or all, in turn")
-      ->option_text("RANK|all [0]");
+  app.add_option("--which", o.which, "The rank of ghost:N that runs; all: each in turn")
+      ->option_text("RANK|all [all]");
   app.add_option("--axes", o.axes,
                  "Measure each plan along these, too: deduplicate (off, on), optimizer (sgd, "
                  "adagrad, rowwise-adagrad, adam), codec (fp32, bf16)")

@@ -21,7 +21,7 @@ struct Settings {
   std::vector<std::string> plans{"auto", "table-wise", "column-wise", "row-wise"};
   std::vector<std::string> ranks{"2"};
   std::vector<std::string> axes, optimizers{"rowwise-adagrad"}, codecs{"fp32"};
-  std::string optimizer = "rowwise-adagrad", which = "0";
+  std::string optimizer = "rowwise-adagrad", which = "all";
   std::int64_t batch = 0;
   int width = 128, batches = 4, steps = 12, rounds = 5;
   std::uint64_t seed = 1;

@@ -40,8 +40,8 @@ using ReceivedCalls = std::vector<std::vector<std::byte>>;
 /// would take is counted in `link_seconds`. Host memory alone; throws InvalidArgument for counts that
 /// contradict the buffers.
 ///
-///     GhostCommunicator rank_3(3, 64);
-///     rank_3.barrier();
+///     GhostCommunicator ghost(3, 64);  // rank 3 of 64
+///     const double seconds = ghost.link_seconds();
 class GhostCommunicator {
  public:
   GhostCommunicator(int rank, int size, detail::GhostLinks links = {})
