@@ -97,8 +97,10 @@ double wire_bytes(const std::string& codec) { return codec == "fp32" ? 4 : 2; }
 }  // namespace
 
 std::string Case::group() const {
-  return fmt::format("{} rank{}, {}{}{}", ranks, ranks == 1 ? "" : "s", optimizer,
-                     codec == "fp32" ? "" : ", " + codec,
+  const std::string alone =  // of another plan the same rank has other work
+      ghosts.size() == 1 && ranks > 1 ? fmt::format(" (rank {} alone)", ghosts[0]) : "";
+  return fmt::format("{} {}rank{}{}, {}{}{}", ranks, ghosts.empty() ? "" : "ghost ",
+                     ranks == 1 ? "" : "s", alone, optimizer, codec == "fp32" ? "" : ", " + codec,
                      deduplicate ? ", duplicates removed" : "");
 }
 
@@ -106,9 +108,17 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
   std::vector<Case> cases;
   std::vector<bool> used(settings.plans.size(), false);
   for (const std::string& ranks_text : settings.ranks) {
-    const int ranks = plan::number(ranks_text, 1, 1024, "--ranks");
+    const RankChoice choice = rank_choice(ranks_text);
+    const int ranks = choice.ranks;
     Cluster cluster = settings.constants.cluster;
     cluster.ranks = ranks;
+    // threads of one process
+    if (!choice.ghosts) cluster.ranks_per_node = 0;
+    std::vector<int> ghosts;
+    for (int r = 0; r < ranks && choice.ghosts; ++r)
+      if (settings.which == "all" || std::to_string(r) == settings.which) ghosts.push_back(r);
+    require(!choice.ghosts || !ghosts.empty(), "--which: there is no rank {} of {}", settings.which,
+            ranks);
     Layout uncut = uncut_layout(cluster.topology(), settings.model.tables, settings.model.features);
     require(uncut.fault.ok(), "{}: {}", settings.model_file, describe(uncut.fault));
     for (std::size_t f = 0; f < uncut.features.size(); ++f) {
@@ -139,15 +149,20 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
           used[p] = true;
           for (const bool deduplicate : {false, true}) {
             if (deduplicate && !settings.has_axis("deduplicate")) continue;
-            Case c{.name = fmt::format("ranks:{}/plan:{}/optimizer:{}/codec:{}/deduplicate:{}",
-                                       ranks, name, optimizer, codec, deduplicate ? "on" : "off"),
-                   .plan = name,
-                   .ranks = ranks,
-                   .optimizer = optimizer,
-                   .codec = codec,
-                   .deduplicate = deduplicate,
-                   .layout = *layout,
-                   .predicted = !deduplicate};
+            Case c{
+                .name = fmt::format("ranks:{}/plan:{}/optimizer:{}/codec:{}/deduplicate:{}",
+                                    ranks_text, name, optimizer, codec, deduplicate ? "on" : "off"),
+                .plan = name,
+                .ranks = ranks,
+                .ghosts = ghosts,
+                .links = {cluster.ranks_per_node, cluster.node_bandwidth, cluster.node_latency,
+                          cluster.network_bandwidth, cluster.network_latency,
+                          cluster.launch_seconds},
+                .optimizer = optimizer,
+                .codec = codec,
+                .deduplicate = deduplicate,
+                .layout = *layout,
+                .predicted = !deduplicate};
             c.prediction = predict(*layout, cluster, workload, true);
             cases.push_back(std::move(c));
           }

@@ -5,6 +5,7 @@
 #include "ids.hpp"
 #include "settings.hpp"
 
+#include <tessera/comm/ghost_communicator.hpp>
 #include <tessera/planner/cost.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -18,6 +19,8 @@ struct Case {
   std::string name;  ///< "ranks:4/plan:auto/optimizer:adagrad/codec:fp32/deduplicate:off"
   std::string plan;
   int ranks = 1;
+  std::vector<int> ghosts{};  ///< the ranks that run, one after another; empty: all, as threads
+  tessera::detail::GhostLinks links{};
   std::string optimizer, codec;
   bool deduplicate = false;
   tessera::Layout layout;

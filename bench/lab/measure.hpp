@@ -12,19 +12,27 @@
 
 namespace lab {
 
-/// Records a case's steps on thread ranks, by rank. `built`: called by one rank when the tables of
-/// all stand.
-using Recorder = std::vector<tessera::detail::RecordedSteps> (*)(
-    const Case&, const Batches&, int steps, const std::function<void()>& built);
+/// When to look at the process's memory: before the tables of the case are there, when they are, and
+/// before each step of a ghost.
+struct Watch {
+  std::function<void()> begins, built, steps;
+};
+
+/// What a case took, by rank. Of ghosts only those that were run have steps.
+struct Recorded {
+  std::vector<tessera::detail::RecordedSteps> ranks;
+  std::vector<double> link_seconds;  ///< of a step on ghosts' links, modelled
+};
 
 // one source each, so that they compile side by side
-std::vector<tessera::detail::RecordedSteps> record_sgd(const Case&, const Batches&, int,
-                                                       const std::function<void()>&);
-std::vector<tessera::detail::RecordedSteps> record_adagrad(const Case&, const Batches&, int,
-                                                           const std::function<void()>&);
-std::vector<tessera::detail::RecordedSteps> record_rowwise_adagrad(const Case&, const Batches&, int,
-                                                                   const std::function<void()>&);
-std::vector<tessera::detail::RecordedSteps> record_adam(const Case&, const Batches&, int,
-                                                        const std::function<void()>&);
+Recorded record_sgd(const Case&, const Batches&, int steps, const Watch&);
+Recorded record_adagrad(const Case&, const Batches&, int steps, const Watch&);
+Recorded record_rowwise_adagrad(const Case&, const Batches&, int steps, const Watch&);
+Recorded record_adam(const Case&, const Batches&, int steps, const Watch&);
+
+/// The same rectangles with the fewest columns that keep different widths different: what ids travel
+/// does not depend on the columns, and the tables take a fraction of the memory. The layout itself
+/// where its shards are not cut at the same columns in all rows of a table.
+tessera::Layout narrowed(const tessera::Layout& layout);
 
 }  // namespace lab

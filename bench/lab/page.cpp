@@ -123,7 +123,7 @@ std::string bars(const Group& group) {
     for (const RankResult& rank : r->ranks) {
       double sum = rank.waited();
       for (const double ms : rank.stage_ms) sum += ms;
-      most = std::max({most, sum, r->step.p50, r->predicted_ms});
+      most = std::max({most, sum, r->whole_ms(), r->predicted_ms});
     }
   if (most <= 0) most = 1;
   std::string body;
@@ -132,8 +132,11 @@ std::string bars(const Group& group) {
     body +=
         fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-weight=\"bold\">{}</text>",
                     left - 30, y + 11, escaped(r->of->plan.substr(0, 20)));
-    for (std::size_t i = 0; i < std::min(r->ranks.size(), most_ranks); ++i) {
+    std::size_t drawn = 0;
+    for (std::size_t i = 0; i < r->ranks.size() && drawn < most_ranks; ++i) {
       const RankResult& rank = r->ranks[i];
+      if (!rank.measured()) continue;
+      ++drawn;
       double x = left;
       body +=
           fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left - 5, y + 11, i);
@@ -155,7 +158,7 @@ std::string bars(const Group& group) {
           "stroke-width=\"1.5\"{3}><title>{4} {5:.3g} ms</title></line>",
           left + width * ms / most, begin, y - 1, dash, what, ms);
     };
-    mark(r->step.p50, "", "whole step");
+    mark(r->whole_ms(), "", "whole step");
     if (r->predicted_ms > 0) mark(r->predicted_ms, " stroke-dasharray=\"3 2\"", "predicted");
     y += 7;
   }
@@ -188,6 +191,7 @@ std::string table(const Group& group, const Report& report) {
   for (const Result* r : group.results) {
     std::string note = r->wide() ? fmt::format("spread {:.0f} %: too wide", 100 * r->step.spread())
                                  : fmt::format("spread {:.0f} %", 100 * r->step.spread());
+    if (!r->of->ghosts.empty()) note += fmt::format("; links {:.3g} ms, modelled", r->link_ms);
     if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
       note += "; " + change->second;
     text += fmt::format(
@@ -195,7 +199,7 @@ std::string table(const Group& group, const Report& report) {
         "<td>{}<td>{}<td>{}<td>{:.2f}<td>{}</tr>",
         escaped(r->of->plan), r->step.p50, r->step.p10, r->step.p90, r->step.best,
         r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "–",
-        r->predicted_ms > 0 ? fmt::format("{:+.0f} %", 100 * (r->predicted_ms / r->step.p50 - 1))
+        r->predicted_ms > 0 ? fmt::format("{:+.0f} %", 100 * (r->predicted_ms / r->whole_ms() - 1))
                             : "–",
         bytes(r->most_sent()), r->most_messages(), bytes(r->fullest()), bytes(r->predicted_tables),
         bytes(r->tables_bytes), bytes(r->peak_bytes), r->imbalance(), escaped(note));
@@ -236,13 +240,21 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
     if (group.regret > 0)
       body +=
           fmt::format("<p>The planner's plan takes {:.2f} × the fastest's time.</p>", group.regret);
+    if (!group.results.front()->of->ghosts.empty())
+      body +=
+          "<p>Measured on this machine: route, lookup, assemble, update and memory of each rank "
+          "that "
+          "was run alone, with the ids that its peers would have sent. Modelled: the time of its "
+          "messages on the cluster's links, which is added to the step. Not there: waits for "
+          "slower "
+          "ranks.</p>";
     std::vector<Point> memory, sent, predicted;
     for (const Result* r : group.results) {
       const bool planned = r->of->plan == "auto";
-      memory.push_back({r->fullest(), r->step.p50, r->of->plan, planned, false});
-      sent.push_back({r->most_sent(), r->step.p50, r->of->plan, planned, false});
+      memory.push_back({r->fullest(), r->whole_ms(), r->of->plan, planned, false});
+      sent.push_back({r->most_sent(), r->whole_ms(), r->of->plan, planned, false});
       if (r->predicted_ms > 0)
-        predicted.push_back({r->predicted_ms, r->step.p50, r->of->plan, planned, false});
+        predicted.push_back({r->predicted_ms, r->whole_ms(), r->of->plan, planned, false});
     }
     body += "<div class=\"pictures\"><figure>" +
             scatter(memory, "bytes of the fullest rank", "step, ms", true, false, true) +

@@ -6,10 +6,8 @@
 
 namespace lab {
 
-std::vector<tessera::detail::RecordedSteps> record_adagrad(const Case& c, const Batches& batches,
-                                                           int steps,
-                                                           const std::function<void()>& built) {
-  return record_on_threads<tessera::Adagrad>(c, batches, steps, built);
+Recorded record_adagrad(const Case& c, const Batches& batches, int steps, const Watch& watch) {
+  return record_case<tessera::Adagrad>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -6,10 +6,8 @@
 
 namespace lab {
 
-std::vector<tessera::detail::RecordedSteps> record_adam(const Case& c, const Batches& batches,
-                                                        int steps,
-                                                        const std::function<void()>& built) {
-  return record_on_threads<tessera::Adam>(c, batches, steps, built);
+Recorded record_adam(const Case& c, const Batches& batches, int steps, const Watch& watch) {
+  return record_case<tessera::Adam>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -6,9 +6,9 @@
 
 namespace lab {
 
-std::vector<tessera::detail::RecordedSteps> record_rowwise_adagrad(
-    const Case& c, const Batches& batches, int steps, const std::function<void()>& built) {
-  return record_on_threads<tessera::RowWiseAdagrad>(c, batches, steps, built);
+Recorded record_rowwise_adagrad(const Case& c, const Batches& batches, int steps,
+                                const Watch& watch) {
+  return record_case<tessera::RowWiseAdagrad>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -6,10 +6,8 @@
 
 namespace lab {
 
-std::vector<tessera::detail::RecordedSteps> record_sgd(const Case& c, const Batches& batches,
-                                                       int steps,
-                                                       const std::function<void()>& built) {
-  return record_on_threads<tessera::Sgd>(c, batches, steps, built);
+Recorded record_sgd(const Case& c, const Batches& batches, int steps, const Watch& watch) {
+  return record_case<tessera::Sgd>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -30,7 +30,7 @@ std::vector<double> slowest(const json& record, const char* what, std::size_t st
   std::vector<double> most;
   for (const json& rank : record.at("ranks")) {
     const json& values = std::string_view(what) == "whole" ? rank.at(what) : rank.at(what)[stage];
-    most.resize(values.size(), 0);
+    most.resize(std::max(most.size(), values.size()), 0);  // of ghosts some have none
     for (std::size_t i = 0; i < values.size(); ++i)
       most[i] = std::max(most[i], 1e3 * values[i].get<double>());
   }
@@ -70,8 +70,13 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
       }
     }
   }
-  for (const std::int64_t bytes : c.prediction.bytes)
-    result.predicted_tables += static_cast<double>(bytes);
+  for (std::size_t r = 0; r < c.prediction.bytes.size(); ++r) {
+    const double bytes = static_cast<double>(c.prediction.bytes[r]);
+    if (c.ghosts.empty())
+      result.predicted_tables += bytes;
+    else if (std::find(c.ghosts.begin(), c.ghosts.end(), static_cast<int>(r)) != c.ghosts.end())
+      result.predicted_tables = std::max(result.predicted_tables, bytes);
+  }
   if (last == nullptr) {
     if (result.error.empty()) result.error = "it was not measured";
     return result;
@@ -99,6 +104,8 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     }
     for (std::size_t s = 0; s < rank.rows.size(); ++s)
       rank.rows[s] = from.at("rows")[s].get<double>() / count;
+    rank.link_ms = 1e3 * last->at("link_seconds")[r].get<double>();
+    result.link_ms = std::max(result.link_ms, rank.link_ms);
     rank.predicted_bytes = static_cast<double>(c.prediction.bytes[r]);
   }
   return result;
@@ -121,22 +128,26 @@ std::string wrapped(std::string_view text) {
 void answer(Group& group) {
   std::erase_if(group.results, [](const Result* r) { return !r->error.empty(); });
   std::sort(group.results.begin(), group.results.end(),
-            [](const Result* a, const Result* b) { return a->step.p50 < b->step.p50; });
+            [](const Result* a, const Result* b) { return a->whole_ms() < b->whole_ms(); });
   if (group.results.empty()) {
     group.answer = fmt::format("On {}: no case could be measured.", group.name);
     return;
   }
   const Result& first = *group.results.front();
   group.answer = fmt::format("On {}: {} is fastest, {:.3g} ms a step", group.name, first.of->plan,
-                             first.step.p50);
+                             first.whole_ms());
+  if (!first.of->ghosts.empty())
+    group.answer += fmt::format(" ({:.3g} measured, {:.3g} modelled for the links)", first.step.p50,
+                                first.link_ms);
   if (group.results.size() > 1) {
     const Result& second = *group.results[1];
     const std::size_t count = std::min(first.rounds.size(), second.rounds.size());
     std::size_t agree = 0;
-    for (std::size_t i = 0; i < count; ++i) agree += first.rounds[i] < second.rounds[i];
-    group.answer +=
-        fmt::format(", {:.0f} % less than {}; {} of {} rounds agree",
-                    100 * (1 - first.step.p50 / second.step.p50), second.of->plan, agree, count);
+    for (std::size_t i = 0; i < count; ++i)
+      agree += first.rounds[i] + first.link_ms < second.rounds[i] + second.link_ms;
+    group.answer += fmt::format(", {:.0f} % less than {}; {} of {} rounds agree",
+                                100 * (1 - first.whole_ms() / second.whole_ms()), second.of->plan,
+                                agree, count);
     if (first.wide() || second.wide())
       group.answer += ", but their steps spread too widely to be sure";
   }
@@ -144,7 +155,7 @@ void answer(Group& group) {
   const auto planned = std::find_if(group.results.begin(), group.results.end(),
                                     [](const Result* r) { return r->of->plan == "auto"; });
   if (planned != group.results.end() && group.results.size() > 1)
-    group.regret = (*planned)->step.p50 / first.step.p50;
+    group.regret = (*planned)->whole_ms() / first.whole_ms();
 }
 
 }  // namespace
@@ -179,13 +190,15 @@ double Result::most_messages() const {
 }
 double Result::fullest() const { return static_cast<double>(of->prediction.most_bytes()); }
 double Result::imbalance() const {
-  double most = 0, sum = 0;
+  double most = 0, sum = 0, count = 0;
   for (const RankResult& rank : ranks) {
+    if (!rank.measured()) continue;
     const double own = rank.stage_ms[1] + rank.stage_ms[5];
     most = std::max(most, own);
     sum += own;
+    ++count;
   }
-  return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
+  return sum > 0 ? most * count / sum : 1;
 }
 bool Result::wide() const { return step.spread() > kWide; }
 
@@ -257,16 +270,17 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
     if (group.results.empty()) continue;
     if (group.regret > 0)
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
-    text += fmt::format("{:<22}{:>9}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10} {}\n", "plan", "P50 ms", "P10",
-                        "P90", "best", "predict", "sent", "fullest", "");
+    const bool ghosts = !group.results.front()->of->ghosts.empty();
+    text += fmt::format("{:<20}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>11}\n", "plan", "P50 ms", "P10",
+                        "P90", ghosts ? "+links" : "best", "predict", "sent", "fullest");
     for (const Result* r : group.results) {
       std::string note = r->wide() ? "wide" : "";  // of at most 12 columns with the next
       if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
         note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
-      if (plan.size() > 21) plan = ".." + plan.substr(plan.size() - 19);
-      text += fmt::format("{:<22}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>10}{:>10} {:.12}\n", plan,
-                          r->step.p50, r->step.p10, r->step.p90, r->step.best,
+      if (plan.size() > 19) plan = ".." + plan.substr(plan.size() - 17);
+      text += fmt::format("{:<20}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>11}{:>11} {:.12}\n", plan,
+                          r->step.p50, r->step.p10, r->step.p90, ghosts ? r->link_ms : r->step.best,
                           r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "-",
                           bytes_text(static_cast<std::int64_t>(r->most_sent())),
                           bytes_text(static_cast<std::int64_t>(r->fullest())), note);
@@ -275,7 +289,11 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
   return text +
-         "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n";
+         "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
+         (std::any_of(report.results.begin(), report.results.end(),
+                      [](const Result& r) { return !r.of->ghosts.empty(); })
+              ? "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n"
+              : "");
 }
 
 nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
@@ -335,6 +353,10 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       return Json{{"best", p.best}, {"p10", p.p10}, {"p50", p.p50}, {"p90", p.p90}};
     };
     c["ranks"] = r.of->ranks;
+    if (!r.of->ghosts.empty()) {
+      c["ghosts"] = r.of->ghosts;
+      c["modelled_links_ms"] = r.link_ms;
+    }
     c["step_ms"] = percentiles(r.step);
     c["spread"] = r.step.spread();
     c["too_wide"] = r.wide();
@@ -361,6 +383,7 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       for (std::size_t s = 0; s < rank.rows.size(); ++s)
         of_rank["rows"][std::string(tessera::detail::reported_stages[s])] = rank.rows[s];
       of_rank["predicted_bytes"] = rank.predicted_bytes;
+      if (!r.of->ghosts.empty()) of_rank["modelled_links_ms"] = rank.link_ms;
       c["by_rank"].push_back(std::move(of_rank));
     }
     const tessera::Layout& layout = r.of->layout;
@@ -392,29 +415,30 @@ std::string csv_of(const Report& report) {
     return out + "\"";
   };
   std::string text =
-      "plan,ranks,optimizer,codec,deduplicate,rank,step_best_ms,step_p10_ms,step_p50_ms,"
+      "plan,ranks,ghosts,optimizer,codec,deduplicate,rank,step_best_ms,step_p10_ms,step_p50_ms,"
       "step_p90_ms,predicted_ms,spread,bytes_sent,messages_sent,tables_bytes_predicted,"
-      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms";
+      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled";
   for (const char* stage : kStageNames)
     text += fmt::format(",{0}_p10_ms,{0}_p50_ms,{0}_p90_ms,{0}_bytes,{0}_wait_ms", stage);
   text += ",error\n";
   for (const Result& r : report.results) {
     const auto begin = [&](const std::string& rank) {
-      return fmt::format("{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks, r.of->optimizer,
-                         r.of->codec, r.of->deduplicate ? "on" : "off", rank);
+      return fmt::format("{},{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks,
+                         r.of->ghosts.size(), r.of->optimizer, r.of->codec,
+                         r.of->deduplicate ? "on" : "off", rank);
     };
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},", begin("all"), r.step.best,
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"), r.step.best,
                         r.step.p10, r.step.p50, r.step.p90,
                         r.predicted_ms > 0 ? fmt::format("{}", r.predicted_ms) : "",
                         r.step.spread(), r.most_sent(), r.most_messages(), r.predicted_tables,
-                        r.tables_bytes, r.peak_bytes, r.imbalance());
+                        r.tables_bytes, r.peak_bytes, r.imbalance(), r.link_ms);
     for (std::size_t s = 0; s < kStages; ++s)
       text += fmt::format(",{},{},{},,", r.stages[s].p10, r.stages[s].p50, r.stages[s].p90);
     text += "," + quoted(r.error) + "\n";
     for (std::size_t i = 0; i < r.ranks.size() && r.error.empty(); ++i) {
       const RankResult& rank = r.ranks[i];
-      text += fmt::format("{},,,,,,,{},{},{},,,,{}", begin(std::to_string(i)), rank.sent(),
-                          rank.sent_messages(), rank.predicted_bytes, rank.waited());
+      text += fmt::format("{},,,,,,,{},{},{},,,,{},{}", begin(std::to_string(i)), rank.sent(),
+                          rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms);
       for (std::size_t s = 0; s < kStages; ++s)
         text += fmt::format(",,{},,{},{}", rank.stage_ms[s], rank.bytes[s], rank.wait_ms[s]);
       text += ",\"\"\n";

@@ -34,6 +34,8 @@ struct RankResult {
   std::array<double, kStages> bytes{}, messages{};    ///< that it sends in a step, the mean
   std::array<double, 8> rows{};                       ///< of a step, by ReportedStage
   double predicted_bytes = 0;                         ///< of tables and optimizer state
+  double link_ms = 0;                                 ///< of a step on a ghost's links, modelled
+  bool measured() const { return waited() > 0 || stage_ms[0] > 0; }
   double sent() const;
   double sent_messages() const;
   double waited() const;
@@ -50,8 +52,11 @@ struct Result {
   double tables_bytes = 0, peak_bytes = 0;  ///< measured, of all ranks together
   double predicted_tables = 0;              ///< the same
   double predicted_ms = 0;                  ///< 0: the model does not know
+  double link_ms = 0;  ///< modelled, of the ghost that has most; no part of what is measured
   std::array<double, kStages> predicted_stage_ms{};
 
+  /// Measured, and what links are modelled to take.
+  double whole_ms() const { return step.p50 + link_ms; }
   double most_sent() const;
   double most_messages() const;
   double fullest() const;    ///< predicted bytes of the fullest rank

@@ -41,9 +41,12 @@ std::unique_ptr<CLI::App> command(Settings& o) {
                  "replicated, grid, and plan files")
       ->delimiter(',')
       ->option_text("PLAN,... [auto,table-wise,column-wise,row-wise]");
-  app.add_option("--ranks", o.ranks, "Numbers of thread ranks")
+  app.add_option("--ranks", o.ranks,
+                 "Numbers of thread ranks; ghost:N runs one rank of N, whose peers are made up")
       ->delimiter(',')
       ->option_text("N,... [2]");
+  app.add_option("--which", o.which, "The rank of ghost:N that runs; all: each in turn")
+      ->option_text("RANK|all [all]");
   app.add_option("--axes", o.axes,
                  "Measure each plan along these, too: deduplicate (off, on), optimizer (sgd, "
                  "adagrad, rowwise-adagrad, adam), codec (fp32, bf16)")
@@ -122,7 +125,14 @@ void apply_file(CLI::App& app, Settings& o) {
 void require_links(const Settings& o) {
   const bool several = std::any_of(o.ranks.begin(), o.ranks.end(),
                                    [](const std::string& ranks) { return ranks != "1"; });
-  for (const char* link : {"node_bandwidth", "node_latency"})
+  const bool nodes = std::any_of(o.ranks.begin(), o.ranks.end(), [&](const std::string& ranks) {
+    const RankChoice choice = rank_choice(ranks);
+    return choice.ghosts && o.constants.cluster.ranks_per_node > 0 &&
+           choice.ranks > o.constants.cluster.ranks_per_node;
+  });
+  std::vector<std::string> links{"node_bandwidth", "node_latency"};
+  if (nodes) links.insert(links.end(), {"network_bandwidth", "network_latency"});
+  for (const std::string& link : links)
     require<DataError>(
         !several || std::find(o.constants.missing.begin(), o.constants.missing.end(), link) ==
                         o.constants.missing.end(),
@@ -132,6 +142,12 @@ void require_links(const Settings& o) {
 }
 
 }  // namespace
+
+RankChoice rank_choice(const std::string& text) {
+  const std::string ghost = "ghost:";
+  const bool ghosts = text.starts_with(ghost);
+  return {plan::number(ghosts ? text.substr(ghost.size()) : text, 1, 1024, "--ranks"), ghosts};
+}
 
 bool Settings::has_axis(const std::string& name) const {
   return std::find(axes.begin(), axes.end(), name) != axes.end();
@@ -167,10 +183,9 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   if (o.cluster.empty()) o.cluster = plan::cached_constants() ? "host" : "cpu";
   o.constants = plan::constants_named(o.cluster);
   require_links(o);
-  o.constants.cluster.ranks_per_node = 0;  // threads of one process
   int least = 32767;
-  for (const std::string& ranks : o.ranks)
-    least = std::min(least, plan::number(ranks, 1, 1024, "--ranks"));
+  for (const std::string& ranks : o.ranks) least = std::min(least, rank_choice(ranks).ranks);
+  if (o.which != "all") plan::number(o.which, 0, 1023, "--which");
   for (std::size_t p = 0; p < o.pins.size(); ++p)
     o.constraints.pins.push_back(plan::parse_pin(o.pins[p], o.pin_places[p], o.model, least));
   for (const std::string& name : o.forbidden)

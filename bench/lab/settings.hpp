@@ -21,7 +21,7 @@ struct Settings {
   std::vector<std::string> plans{"auto", "table-wise", "column-wise", "row-wise"};
   std::vector<std::string> ranks{"2"};
   std::vector<std::string> axes, optimizers{"rowwise-adagrad"}, codecs{"fp32"};
-  std::string optimizer = "rowwise-adagrad";
+  std::string optimizer = "rowwise-adagrad", which = "all";
   std::int64_t batch = 0;
   int width = 128, batches = 4, steps = 12, rounds = 5;
   std::uint64_t seed = 1;
@@ -36,6 +36,13 @@ struct Settings {
 
   bool has_axis(const std::string& name) const;
 };
+
+/// One of --ranks: a number of thread ranks, or ghost:N.
+struct RankChoice {
+  int ranks = 1;
+  bool ghosts = false;
+};
+RankChoice rank_choice(const std::string& text);
 
 /// Reads the command line and the model. No value: help or the version was printed. Throws
 /// CLI::Error for a wrong command line, tessera::Error for wrong files.

@@ -30,6 +30,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <malloc.h>
 
 namespace lab {
 namespace {
@@ -60,7 +61,7 @@ double fixed_work_ms() {
   return milliseconds;
 }
 
-Recorder recorder_of(const std::string& optimizer) {
+auto recorder_of(const std::string& optimizer) {
   return optimizer == "sgd"       ? record_sgd
          : optimizer == "adagrad" ? record_adagrad
          : optimizer == "adam"    ? record_adam
@@ -69,14 +70,22 @@ Recorder recorder_of(const std::string& optimizer) {
 
 json measured(const Case& c, const Batches& batches, int steps) {
   json record{{"fixed_work_ms", fixed_work_ms()}};
-  const std::int64_t before = own_bytes("VmRSS:");
-  std::int64_t tables = 0;
-  const std::vector<tessera::detail::RecordedSteps> ranks =
-      recorder_of(c.optimizer)(c, batches, steps, [&] { tables = own_bytes("VmRSS:") - before; });
+  std::int64_t before = 0, tables = 0, peak = 0;
+  const auto grown = [&] { return own_bytes("VmRSS:") - before; };
+  const Watch watch{.begins =
+                        [&] {
+                          malloc_trim(0);  // what was freed is not there
+                          before = own_bytes("VmRSS:");
+                        },
+                    .built = [&] { tables = std::max(tables, grown()); },
+                    .steps = [&] { peak = std::max(peak, grown()); }};
+  const Recorded recorded = recorder_of(c.optimizer)(c, batches, steps, watch);
   record["steps"] = steps;
   record["tables_bytes"] = tables;
-  record["peak_bytes"] = own_bytes("VmHWM:") - before;
-  for (const tessera::detail::RecordedSteps& rank : ranks) {
+  // of ghosts as it was seen before steps: the rehearsal was in this process, too
+  record["peak_bytes"] = c.ghosts.empty() ? own_bytes("VmHWM:") - before : peak;
+  record["link_seconds"] = recorded.link_seconds;
+  for (const tessera::detail::RecordedSteps& rank : recorded.ranks) {
     json& to = record["ranks"].emplace_back();
     to["whole"] = rank.whole;
     to["rows"] = rank.rows;

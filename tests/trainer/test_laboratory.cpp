@@ -208,6 +208,55 @@ TEST_CASE("axes: duplicates that do not travel, optimizers, codecs of half the b
     CHECK(c.contains("predicted_ms") == c["name"].get<std::string>().ends_with("deduplicate:off"));
 }
 
+TEST_CASE("a ghost rank receives, sends and updates what the real rank does, under every plan") {
+  const Shop shop;
+  const auto compare = [&](const std::string& arguments, std::size_t pairs) {
+    const Outcome outcome =
+        shop.run("--model m.json --ids ids --batch 48 --steps 4 --rounds 1 " + arguments);
+    CAPTURE(arguments);
+    REQUIRE(outcome.err == "");
+    const nlohmann::json results = shop.results("out");
+    std::size_t compared = 0;
+    for (const auto& ghost : results["laboratory"]["cases"])
+      for (const auto& real : results["laboratory"]["cases"]) {
+        const std::string name = ghost["name"].get<std::string>();
+        if (!ghost.contains("ghosts") ||
+            real["name"] != "ranks:" + name.substr(std::string("ranks:ghost:").size()))
+          continue;
+        CAPTURE(name);
+        ++compared;
+        for (const int r : ghost["ghosts"])
+          for (const char* what : {"bytes", "messages", "rows"})
+            CHECK(ghost["by_rank"][r][what] == real["by_rank"][r][what]);
+        CHECK(ghost["modelled_links_ms"] > 0);
+        CHECK(ghost["by_rank"][ghost["ghosts"][0].get<int>()]["rows"]["update"] > 0);
+      }
+    CHECK(compared == pairs);
+  };
+  compare(
+      "--out out --ranks 4,ghost:4 --which all --optimizer adagrad --plans "
+      "auto,table-wise,memory-balanced,column-wise,row-wise,grid,replicated,backwards",
+      8);
+  compare(
+      "--out out --ranks 2,ghost:2 --which 1 --plans mine.json,column-wise --axes "
+      "deduplicate,optimizer,codec",
+      32);
+  // one rank of 32 that is not asked for has no steps
+  REQUIRE(shop.run("--model m.json --out out --ranks ghost:32 --which 31 --batch 64 --steps 2 "
+                   "--rounds 1 --plans row-wise")
+              .err == "");
+  const nlohmann::json ghost = shop.results("out")["laboratory"]["cases"][0];
+  CHECK(ghost["step_ms"]["best"] > 0);
+  const nlohmann::json ranks = ghost["by_rank"];
+  REQUIRE(ranks.size() == 32);
+  CHECK(ranks[0]["bytes"]["route"] == 0);
+  // whole tables on ranks 0 to 2: 4 headers; of 2 samples 4 x 8 bytes of lengths, 12 ids, and 2 x 8
+  // bytes of scales
+  CHECK(ranks[31]["bytes"]["route"] == 4 * 32 + 4 * 8 + 12 * 8 + 2 * 8);
+  CHECK(text_of(shop.at("out/index.html")).find("Modelled: the time of its messages") !=
+        std::string::npos);
+}
+
 TEST_CASE("it goes on after a kill, keeps what was done, and compares with an earlier run") {
   const Shop shop;
   const std::string arguments =
@@ -319,6 +368,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
   const std::string model = "--model m.json ";
   says(model + "--ranks 3 --batch 50", "--batch: 50 samples do not part among 3 ranks");
   says(model + "--ranks two", "--ranks: 'two' is not a number from 1 to 1024", 2);
+  says(model + "--ranks ghost:x", "--ranks: 'x' is not a number from 1 to 1024", 2);
+  says(model + "--ranks ghost:4 --which 4", "--which: there is no rank 4 of 4");
+  says(model + "--ranks ghost:4 --which each", "--which: 'each' is not a number", 2);
   says(model + "--plans diagonal", "--plans: there is no plan 'diagonal'; there are auto, grid");
   says(model + "--plans mine.json --ranks 4", "'mine.json' is for 2 ranks, which --ranks does not");
   says(model + "--plans m.json", "--plans: 'm.json' is no plan file");

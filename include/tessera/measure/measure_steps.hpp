@@ -77,15 +77,16 @@ struct RecordedSteps {
 /// Records steps with this rank's `batches`, in turn: so many whole ones, then as many in which the
 /// ranks meet after each stage. Collective: every rank of `inner` calls it with the same layout and
 /// as many batches. On backends other than the host (one rank, then) work is the time until the
-/// backend has done it. `Policies`: of the collection; `built` is called when it is there.
+/// backend has done it. `Policies`: of the collection; `built` is called when it is there,
+/// `before_step(b)` before each step of batch b.
 template <class WidthList, class O, IdType Id, class... Policies, class Inner, class Backend,
-          class Built>
+          class Built, class BeforeStep>
 RecordedSteps record_steps(
     Inner& inner, const Layout& layout, std::span<const KeyedJagged<Id>> batches, int steps,
     const Backend& backend,
     const typename LayoutCollection<WidthList, O, Backend, CountingCommunicator<Inner>,
                                     Policies...>::Options& options,
-    const Built& built) {
+    const Built& built, const BeforeStep& before_step) {
   using Comm = CountingCommunicator<Inner>;
   using Embeddings = LayoutCollection<WidthList, O, Backend, Comm, Policies...>;
   Comm communicator(inner);
@@ -104,7 +105,9 @@ RecordedSteps record_steps(
   RecordedSteps records;
   const auto run_steps = [&](bool staged) {
     for (int i = -2; i < steps; ++i) {
-      const KeyedJagged<Id>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
+      const std::size_t turn = static_cast<std::size_t>(i + 2) % batches.size();
+      const KeyedJagged<Id>& batch = batches[turn];
+      before_step(turn);
       const MatrixView<float> y(output.span().data(), batch.batch, layout.columns());
       const MatrixView<const float> dy(gradient.span().data(), batch.batch, layout.columns());
       communicator.inner().barrier();
@@ -170,7 +173,8 @@ MeasuredSteps measure_steps(Inner& inner, const Layout& layout,
                             std::span<const KeyedJagged<Id>> batches, int steps,
                             const Backend& backend, const TableFiles& files = {}) {
   RecordedSteps records = record_steps<WidthList, O, Id>(
-      inner, layout, batches, steps, backend, {.learning_rate = 1e-3f, .files = files}, [] {});
+      inner, layout, batches, steps, backend, {.learning_rate = 1e-3f, .files = files}, [] {},
+      [](std::size_t) {});
   const auto slowest = [&](std::vector<double> values) {
     inner.all_reduce(std::span<double>(values), Reduction::max);
     return median_of(std::move(values));
