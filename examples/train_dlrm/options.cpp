@@ -95,7 +95,7 @@ constexpr std::array<Uncaptured, 7> kUncaptured{
       [](const Options& o) { return o.deduplicate; }},
      {"--device-memory", "the host brings rows to the GPU",
       [](const Options& o) { return o.device_memory != 0; }},
-     {"--log, --report, --trace", "stages are timed one by one",
+     {"--log, --report, --tensorboard, --metrics-port, --trace", "stages are timed one by one",
       [](const Options& o) { return o.timed(); }}}};
 
 /// The lines of --help that say so.
