@@ -4,6 +4,7 @@
 // Operations of vector_ops.hpp on a GPU. A thread makes one number, as the host does to the bit.
 #pragma once
 
+#include "../support/for_each_element.cuh"
 #include "vector_ops.hpp"
 
 #include <tessera/cuda/backend.cuh>
@@ -12,22 +13,7 @@
 
 namespace dlrm::kernels {
 
-inline constexpr int vector_threads = 256;
-
-/// f(row, column) for the elements of `rows` x `columns`, a thread each.
-template <class F>
-__global__ void __launch_bounds__(vector_threads)
-    for_each_element(const std::int64_t rows, const std::int64_t columns, const F f) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * vector_threads + threadIdx.x;
-  if (i < rows * columns) f(i / columns, i % columns);
-}
-
-template <class F>
-void launch(const tessera::Cuda& backend, const char* name, std::int64_t rows, std::int64_t columns,
-            const F& f) {
-  backend.launch(name, tessera::gpu::ceil_divide(rows * columns, vector_threads), vector_threads,
-                 for_each_element<F>, rows, columns, f);
-}
+using support::launch;
 
 struct TakeAverages {
   dlrm::TakeAverages::Parameters p;
