@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <variant>
 
@@ -39,7 +40,11 @@ void add_dense(tessera::CheckpointContents& contents, const Backend& backend, La
           contents.add(backend, fmt::format("dense.{}", state.name), {parameters.size()},
                        state.values);
         if constexpr (requires { chosen.steps(); })
-          contents.add_number("dense.step", chosen.steps());
+          contents.add_number(  // asked for at each save: replays of a graph are counted by the GPU
+              "dense.step", [&chosen] { return static_cast<std::uint64_t>(chosen.steps()); },
+              [&chosen](std::uint64_t steps) {
+                chosen.steps() = static_cast<std::int64_t>(steps);
+              });
       },
       optimizer);
 }

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 namespace dlrm {

@@ -343,6 +343,17 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
     const auto [low, high] = std::ranges::minmax(predictions[0]);
     CHECK(high - low > 1e-4);
   }
+  // saved between replays: the GPU alone knows the number of steps
+  const std::string saved = clicks +
+                            "--optimizer adam --epochs 2 --backend cuda --save-every 4 "
+                            "--save-async --save " +
+                            path("resumed");
+  const nlohmann::json whole = results_of(saved + " --graph");
+  for (const std::string flag : {" --graph", ""}) {
+    CAPTURE(flag);
+    std::filesystem::remove_all(folder.path / "resumed" / "step-000000000024");
+    CHECK(results_of(saved + " --resume" + flag).at("logloss") == whole.at("logloss"));
+  }
   // what is not captured is called, and said
   for (const std::string how : {"--ranks 2", "--ranks 1 --overlap", "--ranks 1 --accumulate 2",
                                 "--ranks 1 --clip-norm 1", "--ranks 1 --deduplicate",
