@@ -9,9 +9,9 @@
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/comm/ghost_communicator.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/bucketed_all_reduce.hpp>
+#include <tessera/comm/ghost_communicator.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
