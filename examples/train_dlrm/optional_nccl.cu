@@ -9,6 +9,7 @@
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/job.hpp>
 #include <tessera/comm/nccl_communicator.hpp>
+#include <tessera/comm/near_device.hpp>
 #include <tessera/comm/rank_order_sums.cuh>
 #include <tessera/core/error.hpp>
 #include <tessera/tessera.cuh>
@@ -57,6 +58,13 @@ class AllOfNccl {
   std::string failed_;
 };
 
+/// A GPU's place, as "0000:3B:00.0".
+std::string bus_of(int gpu) {
+  char bus[32] = {};
+  gpu::check(cudaDeviceGetPCIBusId(bus, sizeof(bus), gpu), "asking for GPU {}", gpu);
+  return bus;
+}
+
 /// A rank's: one communicator for each stream. Ids go by `Control`.
 template <class Control>
 class NcclRanks final : public DeviceRanks {
@@ -67,6 +75,7 @@ class NcclRanks final : public DeviceRanks {
         timeout_(timeout_of(options)),
         in_rank_order_(options.dense_sums == "ordered") {
     gpu::check(cudaSetDevice(gpu), "choosing GPU {}", gpu);
+    if (options.bind == "near") detail::stay_near(detail::near_device(bus_of(gpu)));
   }
   ~NcclRanks() override {
     for (Lane& lane : lanes_) all_.remove(lane.nccl);
@@ -124,15 +133,14 @@ int gpu_of(const RankOfJob& place) {
 /// Throws on all ranks if two have one GPU or their GPUs differ. Collective.
 void compare_gpus(AnyCommunicator& control, int gpu) {
   cudaDeviceProp about{};
-  char host[256] = {}, bus[32] = {};
+  char host[256] = {};
   gpu::check(cudaGetDeviceProperties(&about, gpu), "asking for GPU {}", gpu);
-  gpu::check(cudaDeviceGetPCIBusId(bus, sizeof(bus), gpu), "asking for GPU {}", gpu);
   ::gethostname(host, sizeof(host) - 1);
   require_same(control, {{"the GPU", about.name},
                          {"its memory", fmt::format("{} GiB", about.totalGlobalMem >> 30)}});
   const auto ranks = static_cast<std::size_t>(control.size());
   std::vector<std::uint64_t> places(ranks);
-  const std::uint64_t own = detail::name_key(fmt::format("{} {}", host, bus));
+  const std::uint64_t own = detail::name_key(fmt::format("{} {}", host, bus_of(gpu)));
   control.all_gather(std::span(&own, 1), std::span(places), std::vector<std::size_t>(ranks, 1));
   for (std::size_t rank = 1; rank < ranks; ++rank)
     for (std::size_t other = 0; other < rank; ++other)

@@ -49,7 +49,7 @@ constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
 constexpr std::array<std::string_view, 4> kCommunicators{"threads", "mpi", "gloo", "nccl"};
-constexpr std::array<std::string_view, 2> kDenseSums{"nccl", "ordered"};
+constexpr std::array<std::string_view, 2> kBinds{"near", "off"}, kDenseSums{"nccl", "ordered"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
@@ -518,6 +518,11 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
              "In which order --communicator nccl adds up the ranks' gradients of the MLPs: "
              "NCCL's, or that of the ranks, whose model is that of threads to the bit"),
          kDenseSums);
+  choose(
+      app.add_option("--bind", options.bind,
+                     "Which processors and memory a rank of --communicator nccl uses: those next "
+                     "to its GPU, as far as this process may; off: as it was started"),
+      kBinds);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
         "threads 4, processes as many as are started, nccl as many as there are GPUs");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank,
@@ -839,6 +844,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   tessera::require<CLI::ValidationError>(
       options.dense_sums == "nccl" || options.communicator == "nccl",
       "--dense-sums {} is for --communicator nccl; add that or leave it out", options.dense_sums);
+  tessera::require<CLI::ValidationError>(
+      options.bind == "near" || options.communicator == "nccl",
+      "--bind {} is for --communicator nccl; add that or leave it out", options.bind);
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")

@@ -47,6 +47,7 @@ struct Options {
 
   std::string communicator = "threads";
   std::string dense_sums = "nccl";
+  std::string bind = "near";  ///< where ranks with a GPU each run
   int ranks = 0;
   int threads_per_rank = 1;
   double timeout = 0;           ///< seconds that a rank waits for others; 0: for ever

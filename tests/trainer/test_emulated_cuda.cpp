@@ -268,6 +268,7 @@ TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread rank
   fails(1, "--backend cuda --communicator nccl --ranks 5",
         "with --communicator nccl each has a GPU of its own, and CUDA sees 4 here");
   fails(2, "--communicator nccl", "--backend host takes no --communicator nccl");
+  fails(2, "--backend cuda --bind off", "--bind off is for --communicator nccl");
   fails(2, "--backend cuda --dense-sums ordered",
         "--dense-sums ordered is for --communicator nccl");
   fails(1, "--backend cuda --communicator nccl --ranks 3 --learning-rate 1e30 --optimizer sgd",
@@ -470,7 +471,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   all +=
       " --backend --graph --dense --predictions --resume --mode --json --trace --trace-steps "
       "--tensorboard --metrics-port --device-memory --host-memory --table-files --communicator "
-      "--dense-sums --help "
+      "--bind --dense-sums --help "
       "--version --print-config ";
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");
