@@ -465,9 +465,10 @@ TEST_CASE("a vocabulary of another size takes all keys, those seen most first") 
     std::int64_t rows, keys, new_rows;
     std::uint64_t new_seed;
   };
-  for (const auto& [rows, keys, new_rows, new_seed] :
-       {Case{20'001, 9'000, 40'001, 3}, Case{20'001, 9'000, 20'001, 3},
-        Case{20'001, 9'000, 20'001, 4}, Case{9'000, 9'000, 2'001, 3}}) {
+  for (const Case& one : {Case{20'001, 9'000, 40'001, 3}, Case{20'001, 9'000, 20'001, 3},
+                          Case{20'001, 9'000, 20'001, 4}, Case{9'000, 9'000, 2'001, 3}}) {
+    const auto rows = one.rows, keys = one.keys, new_rows = one.new_rows;
+    const std::uint64_t new_seed = one.new_seed;
     CAPTURE(rows);
     CAPTURE(new_rows);
     CAPTURE(new_seed);

@@ -161,8 +161,8 @@ class Comparison {
   static void check_rows(const CheckpointContents& contents, const LoadOptions& options) {
     for (const auto& [table, rows] : options.rows) {
       const auto found = std::find_if(
-          contents.tables().begin(), contents.tables().end(), [&](const auto& tensors) {
-            return contents.tensors()[static_cast<std::size_t>(tensors.first)].group == table;
+          contents.tables().begin(), contents.tables().end(), [&, &name = table](const auto& own) {
+            return contents.tensors()[static_cast<std::size_t>(own.first)].group == name;
           });
       require(found != contents.tables().end(), "LoadOptions: rows of '{}': there is no such table",
               table);
