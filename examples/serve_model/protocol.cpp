@@ -449,6 +449,23 @@ std::string server_metadata() {
       TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH);
 }
 
+namespace {
+
+/// f(name, type, dimensions) for each input of a model.
+template <class F>
+void each_input(const ModelDescription& model, const F& f) {
+  const auto input = [&](const std::string& name, bool list, std::string_view type) {
+    if (!list) return f(name, type, "[-1,1]");
+    f(name + "__values", type, "[-1]");
+    f(name + "__lengths", "INT64", "[-1,1]");
+  };
+  for (const NumberInput& column : model.numeric)
+    input(column.name, column.list, number_type(column));
+  for (const CategoryInput& column : model.features) input(column.name, column.list, "BYTES");
+}
+
+}  // namespace
+
 std::string model_metadata(std::string_view name, std::span<const std::string> versions,
                            std::int64_t step, const ModelDescription& model) {
   std::string out = "{\"name\":";
@@ -461,21 +478,62 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
   out +=
       fmt::format("],\"platform\":\"tessera\",\"parameters\":{{\"step\":{}}},\"inputs\":[", step);
   bool begun = false;
-  const auto tensor = [&](const std::string& column, std::string_view type,
-                          std::string_view shape) {
+  each_input(model, [&](const std::string& column, std::string_view type, std::string_view shape) {
     out += std::exchange(begun, true) ? ",{\"name\":" : "{\"name\":";
     detail::append_json_string(out, column);
     out += fmt::format(",\"datatype\":\"{}\",\"shape\":{}}}", type, shape);
-  };
-  const auto input = [&](const std::string& name, bool list, std::string_view type) {
-    if (!list) return tensor(name, type, "[-1,1]");
-    tensor(name + "__values", type, "[-1]");
-    tensor(name + "__lengths", "INT64", "[-1,1]");
-  };
-  for (const NumberInput& column : model.numeric)
-    input(column.name, column.list, number_type(column));
-  for (const CategoryInput& column : model.features) input(column.name, column.list, "BYTES");
+  });
   return out + "],\"outputs\":[{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[-1,1]}]}";
+}
+
+std::string model_config(std::string_view name, const ModelDescription& model,
+                         std::int64_t most_samples) {
+  // Triton's dimensions leave out that of the batch, which lists do not have.
+  bool lists = false;
+  each_input(model, [&](const std::string&, std::string_view, std::string_view shape) {
+    lists = lists || shape == "[-1]";
+  });
+  const std::string_view one = lists ? "[\"-1\",\"1\"]" : "[\"1\"]";
+  std::string out = "{\"name\":";
+  detail::append_json_string(out, name);
+  out += fmt::format(
+      ",\"platform\":\"tessera\",\"backend\":\"tessera\",\"max_batch_size\":{},"
+      "\"input\":[",
+      lists ? 0 : std::min<std::int64_t>(most_samples, 1 << 30));
+  bool begun = false;
+  each_input(model, [&](const std::string& column, std::string_view type, std::string_view shape) {
+    out += std::exchange(begun, true) ? ",{\"name\":" : "{\"name\":";
+    detail::append_json_string(out, column);
+    out += fmt::format(",\"data_type\":\"TYPE_{}\",\"dims\":{}}}",
+                       type == "BYTES" ? "STRING" : type, shape == "[-1]" ? "[\"-1\"]" : one);
+  });
+  return out + fmt::format(
+                   "],\"output\":[{{\"name\":\"score\",\"data_type\":\"TYPE_FP32\","
+                   "\"dims\":{}}}]}}",
+                   one);
+}
+
+std::string model_statistics(std::string_view name, std::span<const VersionStatistics> versions) {
+  std::string out = "{\"model_stats\":[";
+  for (std::size_t i = 0; i < versions.size(); ++i) {
+    const VersionStatistics& v = versions[i];
+    out += i > 0 ? ",{\"name\":" : "{\"name\":";
+    detail::append_json_string(out, name);
+    out += ",\"version\":";
+    detail::append_json_string(out, v.version);
+    out += fmt::format(
+        ",\"last_inference\":{},\"inference_count\":{},\"execution_count\":{},"
+        "\"inference_stats\":{{\"success\":{{\"count\":{},\"ns\":{}}}",
+        v.last_ms, v.samples, v.requests, v.requests, v.nanoseconds);
+    // what is not told apart here
+    for (const char* part : {"fail", "queue", "compute_input", "compute_infer", "compute_output",
+                             "cache_hit", "cache_miss"})
+      out += fmt::format(",\"{}\":{{\"count\":{},\"ns\":{}}}", part,
+                         std::string_view(part) == "compute_infer" ? v.requests : 0,
+                         std::string_view(part) == "compute_infer" ? v.nanoseconds : 0);
+    out += "},\"batch_stats\":[]}";
+  }
+  return out + "]}";
 }
 
 std::string error_body(std::string_view text) {

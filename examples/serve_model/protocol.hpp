@@ -72,6 +72,16 @@ Reply infer_reply(std::string_view model, std::string_view version, std::int64_t
 std::string server_metadata();
 std::string model_metadata(std::string_view name, std::span<const std::string> versions,
                            std::int64_t step, const tessera::ModelDescription& model);
+/// Triton's configuration of a model, of what clients and perf_analyzer read.
+std::string model_config(std::string_view name, const tessera::ModelDescription& model,
+                         std::int64_t most_samples);
+struct VersionStatistics {
+  std::string version;
+  std::uint64_t samples = 0, requests = 0, nanoseconds = 0;
+  std::int64_t last_ms = 0;  ///< when the last request was answered, since 1970; 0: none was
+};
+/// Triton's statistics; a request's whole time counts as computing.
+std::string model_statistics(std::string_view name, std::span<const VersionStatistics> versions);
 std::string error_body(std::string_view text);
 
 }  // namespace serve

@@ -45,6 +45,12 @@ class Seconds {
     counts_[i].fetch_add(1, std::memory_order_relaxed);
     nanoseconds_.fetch_add(static_cast<std::uint64_t>(seconds * 1e9), std::memory_order_relaxed);
   }
+  std::uint64_t count() const {
+    std::uint64_t sum = 0;
+    for (const auto& count : counts_) sum += count.load(std::memory_order_relaxed);
+    return sum;
+  }
+  std::uint64_t nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
   std::string text(std::string_view name, std::string_view labels) const {
     std::string out;
     std::uint64_t sum = 0;
@@ -82,6 +88,7 @@ class Version {
  public:
   const std::string number;
   std::atomic<std::uint64_t> samples{0};
+  std::atomic<std::int64_t> last_ms{0};  ///< of the last answer, since 1970
   Seconds seconds;
 
   /// `watch_seconds`: how often to look for newer checkpoints beside this one; 0: never.
@@ -331,7 +338,18 @@ struct Service::Parts {
   }
 
   /// What a request asks for.
-  enum class Asks : std::uint8_t { metrics, server, live, ready, model, model_ready, infer };
+  enum class Asks : std::uint8_t {
+    metrics,
+    server,
+    live,
+    ready,
+    index,
+    model,
+    model_ready,
+    config,
+    statistics,
+    infer
+  };
   struct Route {
     Asks asks;
     std::string name{};          ///< of the model
@@ -354,19 +372,26 @@ struct Service::Parts {
     if (path.size() == 1 && is(0, "v2")) return found("GET", {Asks::server});
     if (path.size() == 3 && is(0, "v2") && is(1, "health") && (is(2, "live") || is(2, "ready")))
       return found("GET", {is(2, "live") ? Asks::live : Asks::ready});
+    if (path.size() == 3 && is(0, "v2") && is(1, "repository") && is(2, "index"))
+      return found("POST", {Asks::index});
     const bool versioned = is(3, "versions") && path.size() >= 5;
     const std::size_t verb = versioned ? 5 : 3;
     if (path.size() < 3 || !is(0, "v2") || !is(1, "models") || path.size() > verb + 1)
-      throw Refusal(404,
-                    fmt::format("there is no {}; there are /v2, /v2/health/live, "
-                                "/v2/health/ready, /v2/models/NAME[/versions/N], the same with "
-                                "/ready or /infer behind it, and /metrics",
-                                detail::quoted(http.target)));
+      throw Refusal(
+          404, fmt::format("there is no {}; there are /v2, /v2/health/live, "
+                           "/v2/health/ready, /v2/models/NAME[/versions/N], the same with "
+                           "/ready, /config, /stats or /infer behind it, /v2/repository/index, "
+                           "and /metrics",
+                           detail::quoted(http.target)));
     Version* const version = &version_of(path[2], versioned ? path[4] : "");
     if (path.size() == verb) return found("GET", {Asks::model, path[2], version});
     if (is(verb, "ready")) return found("GET", {Asks::model_ready, path[2], version});
+    if (is(verb, "config")) return found("GET", {Asks::config, path[2], version});
+    if (is(verb, "stats"))
+      return found("GET", {Asks::statistics, path[2], versioned ? version : nullptr});
     if (!is(verb, "infer"))
-      throw Refusal(404, fmt::format("{} of a model is not served; there are ready and infer",
+      throw Refusal(404, fmt::format("{} of a model is not served; there are ready, config, stats "
+                                     "and infer",
                                      detail::quoted(path[verb])));
     Route infer = found("POST", {Asks::infer, path[2], version});
     if (!http.encoding.empty() && http.encoding != "identity")
@@ -518,6 +543,26 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
         return answer({.body = model_metadata(route.name, numbers, served->model->step(),
                                               served->model->description())});
       }
+      case Parts::Asks::config:
+        return answer(
+            {.body = model_config(route.name, route.version->served()->model->description(),
+                                  parts.options.most_samples)});
+      case Parts::Asks::statistics: {
+        std::vector<VersionStatistics> all;
+        for (const auto& [number, version] : parts.versions_of(route.name))
+          if (route.version == nullptr || route.version == version.get())
+            all.push_back({version->number, version->samples, version->seconds.count(),
+                           version->seconds.nanoseconds(), version->last_ms});
+        return answer({.body = model_statistics(route.name, all)});
+      }
+      case Parts::Asks::index: {
+        std::string body;
+        for (const auto& [name, versions] : parts.models)
+          for (const auto& [number, version] : versions)
+            body += fmt::format("{}{{\"name\":{},\"version\":\"{}\",\"state\":\"READY\"}}",
+                                body.empty() ? "" : ",", json_string(name), number);
+        return answer({.body = "[" + body + "]"});
+      }
       case Parts::Asks::infer:
         break;
     }
@@ -571,6 +616,9 @@ void Service::infer(const std::shared_ptr<Inference>& inference) {
         if (error) std::rethrow_exception(error);
         version.samples += inference->scores.size();
         version.seconds.add(std::chrono::duration<double>(Clock::now() - inference->begin).count());
+        version.last_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count();
         Reply scored = infer_reply(inference->name, version.number, inference->step,
                                    inference->request, inference->scores);
         made.body = std::move(scored.body);

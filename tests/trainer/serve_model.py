@@ -222,6 +222,7 @@ def test_scores(binaries, folder):
     plain["C1"] = empty["C1"]
     check(server.infer(columns, True, "dot") == server.infer(plain, True, "dot"))
     check(len(server.infer(criteo_columns([]), True, "dot")) == 0)
+    triton_doors(server, models)
     server.end()
     # other formats of rows
     for format, tolerance in (("bf16", 3e-3), ("int8", 3e-3), ("int4", 3e-2)):
@@ -229,6 +230,26 @@ def test_scores(binaries, folder):
         compare(server, tail(criteo, "\t"), criteo_columns, models["dot"], tolerance=tolerance)
         server.end()
     triton(binaries, folder, tail(criteo, "\t"), models["dot"])
+
+
+def triton_doors(server, models):
+    """What Triton's clients ask for beside scores, by plain HTTP."""
+    status, config = server.json("GET", "/v2/models/wide/config")
+    metadata = server.json("GET", "/v2/models/wide")[1]
+    check(status == 200 and config["name"] == "wide" and config["backend"] == "tessera", config)
+    check([i["name"] for i in config["input"]] == [i["name"] for i in metadata["inputs"]])
+    kinds = {"FP32": "TYPE_FP32", "FP64": "TYPE_FP64", "INT64": "TYPE_INT64", "BYTES": "TYPE_STRING"}
+    check([i["data_type"] for i in config["input"]] == [kinds[i["datatype"]] for i in metadata["inputs"]])
+    lists = any(i["name"].endswith("__lengths") for i in config["input"])
+    check((config["max_batch_size"] == 0) == lists, config)
+    before = server.json("GET", "/v2/models/dot/stats")[1]["model_stats"]
+    check(len(before) == 1 and before[0]["version"] == "1" and before[0]["execution_count"] > 0, before)
+    check(before[0]["inference_stats"]["success"]["count"] == before[0]["execution_count"])
+    check(server.json("GET", "/v2/models/dot/versions/1/stats")[1]["model_stats"][0]["inference_count"] == before[0]["inference_count"])
+    check(server.json("POST", "/v2/repository/index")[1] == [{"name": name, "version": "1", "state": "READY"} for name in sorted(models)])
+    for method, path, status in (("POST", "/v2/models/dot/config", 405), ("GET", "/v2/repository/index", 405),
+                                 ("GET", "/v2/models/none/stats", 404), ("GET", "/v2/models/dot/versions/7/stats", 404)):
+        check(server.json(method, path)[0] == status, method, path)
 
 
 def triton(binaries, folder, rows, expected):
@@ -259,6 +280,14 @@ def triton(binaries, folder, rows, expected):
         check(False, "a request without I1 was answered")
     except client.InferenceServerException as error:
         check("I1" in str(error), error)
+    config = triton_client.get_model_config("model")
+    check(config["max_batch_size"] > 0 and config["input"][0] == {"name": "I1", "data_type": "TYPE_FP32", "dims": ["1"]}, config)
+    check(config["input"][13]["data_type"] == "TYPE_STRING" and config["output"][0]["name"] == "score", config)
+    (statistics,) = triton_client.get_inference_statistics("model", "1")["model_stats"]
+    check(statistics["inference_count"] == 4 * TEST and statistics["execution_count"] == 4, statistics)
+    check(statistics["inference_stats"]["success"]["count"] == 4 and statistics["inference_stats"]["success"]["ns"] > 0)
+    check(abs(statistics["last_inference"] / 1e3 - time.time()) < 60, statistics)
+    check(triton_client.get_model_repository_index() == [{"name": "model", "version": "1", "state": "READY"}])
     triton_client.close()
     server.end()
     print("tritonclient: the trainer's predictions to 1e-6")
