@@ -85,7 +85,8 @@ class GhostCommunicator {
       return sizeof(T) * std::max(send_counts[peer], receive_counts[peer]);
     });
     if (played(std::as_writable_bytes(receive))) return;
-    std::ranges::fill(std::as_writable_bytes(receive), std::byte{0});
+    const std::span<std::byte> bytes = std::as_writable_bytes(receive);
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
     copy<T>(send.data() + begin(send_counts, own), receive.data() + begin(receive_counts, own),
             send_counts[own]);
   }
@@ -99,7 +100,8 @@ class GhostCommunicator {
                             counts[static_cast<std::size_t>(rank_)]);
     count_link([&](std::size_t peer) { return sizeof(T) * std::max(send.size(), counts[peer]); });
     if (played(std::as_writable_bytes(receive))) return;
-    std::ranges::fill(std::as_writable_bytes(receive), std::byte{0});
+    const std::span<std::byte> bytes = std::as_writable_bytes(receive);
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
     for (std::size_t peer = 0; peer < counts.size(); ++peer)
       copy<T>(send.data(), receive.data() + begin(counts, peer),
               std::min(send.size(), counts[peer]));
