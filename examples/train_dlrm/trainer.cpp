@@ -169,8 +169,11 @@ class Rank {
         per_epoch = (batches + options_.accumulate - 1) / options_.accumulate;
     const std::int64_t whole = per_epoch * options_.epochs;
     std::int64_t steps = options_.max_steps > 0 ? std::min(whole, options_.max_steps) : whole;
+    // under --epochs auto the end is not known: as in ten epochs
     const std::int64_t interval =
-        options_.print_every > 0 ? options_.print_every : std::max<std::int64_t>(1, steps / 400);
+        options_.print_every > 0
+            ? options_.print_every
+            : std::max<std::int64_t>(1, (automatic() ? 10 * per_epoch : steps) / 400);
     const Rates rates(options_, whole);
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
@@ -318,7 +321,7 @@ class Rank {
       evaluate(step, result);
       tested_ = validation_ == 0;
     }
-    if (automatic()) {
+    if (automatic() && saver_.best_step()) {
       const auto [best, auc] = saver_.load_best();
       if (first())
         fmt::print("the best model is that of step {}, validation AUC {:.4f}: the test is of it\n",
@@ -332,11 +335,11 @@ class Rank {
 
   /// Whether validations end the training.
   bool automatic() const { return options_.epochs == Options::kAutoEpochs; }
-  /// Whether the last --patience tests were not better than one before.
+  /// Whether the last --patience tests were not better than one before, or none had an AUC.
   bool out_of_patience(std::int64_t step, std::int64_t per_epoch) const {
     const std::int64_t tests = std::min(options_.evals_per_epoch, per_epoch);
-    return automatic() && saver_.best_step() &&
-           (step - *saver_.best_step()) * tests >= options_.patience * per_epoch;
+    return automatic() &&
+           (step - saver_.best_step().value_or(0)) * tests >= options_.patience * per_epoch;
   }
 
   void stop_timing() {

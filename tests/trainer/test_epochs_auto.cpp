@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 using namespace tessera;
@@ -68,6 +69,25 @@ TEST_CASE("the best model by validation, whose epochs need not be known") {
   static_cast<void>(results(parts + fmt::format(" --max-steps {}", step - 3)));
   const nlohmann::json resumed = results(parts + " --resume");
   CHECK(resumed.at("auc") == found.at("auc"));
+
+  // reports come as in a run whose end is known, and each is a line of the log
+  std::ofstream(path("same.csv")) << "y,n,user,item\n";
+  {
+    std::ofstream same(path("same.csv"), std::ios::app);
+    for (int i = 0; i < 400; ++i)  // no AUC where all labels are alike
+      same << (i >= 200 || i % 2 == 0) << ',' << i % 9 << ",u" << i % 30 << ",i" << i % 20 << '\n';
+  }
+  const nlohmann::json none =
+      results("--data " + path("same.csv") + " --schema " + path("s.yaml") +
+              " --validation-fraction 0.2 --min-count 1 --embedding-width 8 --bottom-mlp 8 "
+              "--top-mlp 16 --ranks 2 --batch-size 8 --log " +
+              path("log") + " --save " + path("same"));
+  CHECK(none.at("evaluations").size() == 2);  // --patience
+  std::istringstream log(text_of(path("log")));
+  int reports = 0;
+  for (std::string line; std::getline(log, line);)
+    reports += nlohmann::json::parse(line).at("event") == "report";
+  CHECK(reports > 20);
 
   const auto refused = [&](const std::string& arguments, const std::string& part) {
     const Outcome outcome = train_dlrm(arguments, false);
