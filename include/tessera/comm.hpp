@@ -8,7 +8,6 @@
 #include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/fault_injecting_communicator.hpp>
-#include <tessera/comm/ghost_communicator.hpp>
 #include <tessera/comm/hierarchical_communicator.hpp>
 #include <tessera/comm/job.hpp>
 #include <tessera/comm/self_communicator.hpp>
