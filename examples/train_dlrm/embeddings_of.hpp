@@ -29,14 +29,6 @@
 
 namespace dlrm {
 
-/// Of tables: uniform in [-bound, bound), or where that is negative as UniformByRows.
-struct FirstValues {
-  float bound = 0;
-  TESSERA_HOST_DEVICE float operator()(const tessera::ElementKey& key) const {
-    return bound < 0 ? tessera::UniformByRows{}(key) : tessera::Uniform{-bound, bound}(key);
-  }
-};
-
 /// Where the tables of a rank lie that do not fit its memory.
 inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tessera::Layout& layout,
                                     int rank) {
@@ -47,25 +39,15 @@ inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tesse
           .queue_depth = options.file_queue_depth};
 }
 
-/// The training groups in each of kTablePrecisions, of one collection: more collections would be
-/// compiled as often.
-template <class Groups>
-struct InEachPrecision;
-template <class... Groups>
-struct InEachPrecision<tessera::TrainingGroups<Groups...>> {
-  using type = tessera::TrainingGroups<
-      Groups..., typename Groups::template with<tessera::Storage<tessera::BFloat16>>...,
-      typename Groups::template with<tessera::Storage<tessera::Half>>...>;
-};
-
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
 template <class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
-  using Optimizers = InEachPrecision<TableOptimizers>::type;
+  using Optimizers = tessera::detail::NamedOptimizers;
   // Codecs are chosen at run time: a collection for each of them would be compiled as often.
   using Collection = tessera::LayoutCollection<
-      Widths, Optimizers, Backend, tessera::AnyCommunicator, tessera::InitializeWith<FirstValues>,
+      Widths, Optimizers, Backend, tessera::AnyCommunicator,
+      tessera::InitializeWith<tessera::detail::UniformWithin>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
       tessera::ReportSteps>;
 
@@ -74,7 +56,8 @@ class EmbeddingsOf final : public Embeddings {
                const EmbeddingOptions& options, const Backend& backend, const Backend& routing)
       : collection_(communicator, backend, layout,
                     {.seed = options.seed,
-                     .optimizer = groups_of(options, layout),
+                     .optimizer = tessera::detail::named_optimizers(options.optimizer,
+                                                                    options.precision, layout),
                      .initialize = {options.initial_bound},
                      .forward_codec = options.codec,
                      .backward_codec = options.gradient_codec,
@@ -136,25 +119,6 @@ class EmbeddingsOf final : public Embeddings {
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
-  static Optimizers groups_of(const EmbeddingOptions& options, const tessera::Layout& layout) {
-    const auto precision =
-        std::find(kTablePrecisions.begin(), kTablePrecisions.end(), options.precision);
-    const int first =
-        static_cast<int>((precision - kTablePrecisions.begin()) * std::ssize(kOptimizers));
-    Optimizers groups;
-    groups.group_of_table = optimizers_of(options.optimizer, layout);
-    for (int& group : groups.group_of_table) group += first;
-    for (const OptimizerOfTables& pair : parse_optimizers(options.optimizer))
-      std::apply(
-          [&, i = 0](auto&... group) mutable {
-            ((i++ == first + pair.optimizer ? set_constants(group.optimizer, pair.constants)
-                                            : void()),
-             ...);
-          },
-          groups.groups);
-    return groups;
-  }
-
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> pooled_;
   typename Collection::template StepState<std::int32_t> evaluation_;

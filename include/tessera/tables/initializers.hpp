@@ -48,4 +48,17 @@ struct Constant {
 static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<Normal> &&
               Initializer<Constant>);
 
+namespace detail {
+
+/// Uniform in [-bound, bound), or where that is negative as UniformByRows: a user's choice at run
+/// time.
+struct UniformWithin {
+  float bound = -1;
+  TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const {
+    return bound < 0 ? UniformByRows{}(key) : Uniform{-bound, bound}(key);
+  }
+};
+
+}  // namespace detail
+
 }}  // namespace tessera::v0
