@@ -3,6 +3,8 @@
 #
 # Every test and what it needs: tessera_test in CMakeLists.txt says what the words mean.
 
+tessera_test(c/library)
+
 tessera_test(checkpoint/crc32)
 tessera_test(checkpoint/faults)
 tessera_test(checkpoint/interchange)
