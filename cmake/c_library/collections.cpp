@@ -298,6 +298,43 @@ tessera_status tessera_read_table(const tessera_collection* collection, const ch
   });
 }
 
+tessera_status tessera_gather_table(tessera_collection* collection, const char* table, int state,
+                                    float* values, int64_t stride) {
+  return call([&] {
+    constexpr std::string_view name = "tessera_gather_table";
+    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
+    tessera::AnyCommunicator& ranks = *collection->state->communicator;
+    const tessera::Layout& layout = tables.layout();
+    const int t = tessera_c::table_of(tables, table, name);
+    const std::int64_t columns = tessera_c::state_columns(tables, t, state, name);
+    const auto whole = tessera_c::matrix(values, layout.tables[static_cast<std::size_t>(t)].rows,
+                                         columns, stride, name, "values");
+    state < 0 ? tables.tables().get(table, whole) : tables.tables().get_state(table, state, whole);
+    std::vector<float> some;
+    for (const tessera::Shard& shard : layout.shards) {
+      if (shard.table != t || shard.rank == tessera::every_rank || ranks.size() == 1) continue;
+      // What rows have once, each part of their columns has.
+      const bool per_row = columns != layout.tables[static_cast<std::size_t>(t)].width;
+      const tessera::Rectangle& r = shard.rectangle;
+      const auto part = per_row ? whole : whole.column_range(r.column_begin, r.width());
+      const std::int64_t at_once =
+          std::max<std::int64_t>(1, (std::int64_t{1} << 20) / part.columns);
+      for (std::int64_t begin = r.row_begin; begin < r.row_end; begin += at_once) {
+        const auto rows = part.row_range(begin, std::min(at_once, r.row_end - begin));
+        some.resize(static_cast<std::size_t>(rows.rows * rows.columns));
+        const auto for_each_row = [&](auto&& copy) {
+          for (std::int64_t i = 0; i < rows.rows; ++i)
+            copy(rows.row(i), some.data() + i * rows.columns);
+        };
+        if (ranks.rank() == shard.rank)
+          for_each_row([&](const float* row, float* to) { std::copy_n(row, rows.columns, to); });
+        ranks.broadcast(std::span(some), shard.rank);
+        for_each_row([&](float* row, const float* from) { std::copy_n(from, rows.columns, row); });
+      }
+    }
+  });
+}
+
 tessera_status tessera_write_table(tessera_collection* collection, const char* table, int state,
                                    const float* values, int64_t stride) {
   return call([&] {

@@ -207,6 +207,9 @@ TESSERA_API tessera_status tessera_bad_ids(const tessera_collection* collection,
    `state` -1: weights; from 0 on: a state of the optimizer, which may have one column. */
 TESSERA_API tessera_status tessera_read_table(const tessera_collection* collection, const char* table, int state, float* values,
                                               int64_t stride);
+/* Writes the whole table on every rank, [rows, width], or a state of the optimizer. Collective. */
+TESSERA_API tessera_status tessera_gather_table(tessera_collection* collection, const char* table, int state, float* values,
+                                                int64_t stride);
 TESSERA_API tessera_status tessera_write_table(tessera_collection* collection, const char* table, int state, const float* values,
                                                int64_t stride);
 /* Returns how many states a table has besides its weights, and how many columns state `state` has (-1: its width). */

@@ -131,7 +131,7 @@ std::vector<float> gradient_of(const std::vector<float>& values, int step) {
 
 /// What training leaves: everything that was looked up on rank 0, and the tables.
 struct Trained {
-  std::vector<float> looked_up, weight_gradients;
+  std::vector<float> looked_up, weight_gradients, whole;
   std::vector<std::vector<float>> tables{kTables.size()};
 
   bool operator==(const Trained&) const = default;
@@ -198,6 +198,17 @@ Trained train_in_c(tessera_communicator* communicator) {
     result.weight_gradients.insert(result.weight_gradients.end(), of_weights.begin(),
                                    of_weights.end());
   }
+  // The whole table on each rank: of parts of rows, of columns, of copies.
+  for (const tessera_table& table : kTables)
+    for (int state = -1; state < 2; ++state) {
+      std::vector<float> whole(static_cast<std::size_t>(table.rows * kWidth), -9),
+          part(whole.size(), -9);
+      ok(tessera_gather_table(made.collection, table.name, state, whole.data(), kWidth));
+      ok(tessera_read_table(made.collection, table.name, state, part.data(), kWidth));
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        CHECK((whole[i] == part[i] || (part[i] == -9 && whole[i] != -9)));
+      if (state < 0) result.whole.insert(result.whole.end(), whole.begin(), whole.end());
+    }
   std::int64_t steps = 0;
   ok(tessera_steps(made.collection, &steps));
   CHECK(steps == kSteps);
@@ -343,6 +354,7 @@ TEST_CASE("C: training gives the bits of the C++ collection of the same layout")
       CHECK(in_c[r].looked_up == in_cpp[r].looked_up);
       CHECK(in_c[r].weight_gradients == in_cpp[r].weight_gradients);
       CHECK(in_c[r].tables == in_cpp[r].tables);
+      CHECK(in_c[r].whole == in_c[0].whole);
     }
   }
 }

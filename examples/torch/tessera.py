@@ -1,0 +1,426 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Sharded embedding tables in Python and PyTorch, over libtessera_c by ctypes and DLPack: no binding library, no compiler.
+
+    import torch, tessera
+    tables = tessera.EmbeddingBagCollection(
+        [tessera.Table("user", 1000, 16), tessera.Table("film", 200, 16)], optimizer="rowwise-adagrad", learning_rate=0.1)
+    pooled = tables(ids, lengths)          # [samples, 32]; or tables(kjt) of TorchRec
+    loss(pooled).backward()                # updates the rows: there is no optimizer step for them
+
+Ranks: torch.distributed's processes by Communicator.torch(), Gloo by Communicator.gloo(), threads by Communicator.threads(n). All ranks
+make the same calls in the same order. docs/bridges.md tells more.
+"""
+import ctypes
+import ctypes.util
+import itertools
+import os
+import pathlib
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from dataclasses import dataclass
+
+try:
+    import torch
+except ImportError:  # collections of NumPy's arrays work without
+    torch = None
+
+
+class Error(RuntimeError):
+    """What the library says of a call that failed."""
+
+
+InvalidArgument = type("InvalidArgument", (Error, ValueError), {})
+BadId = type("BadId", (Error, IndexError), {})
+DataError = type("DataError", (Error, OSError), {})
+CommunicatorError = type("CommunicatorError", (Error, ConnectionError), {})
+_ERRORS = {1: InvalidArgument, 2: BadId, 3: DataError, 4: CommunicatorError}
+POOLINGS = ("sum", "mean", "sqrtn", "max")
+
+
+def _structure(fields):
+    """A C structure of "name: type, ..."."""
+    return type("Structure", (ctypes.Structure,), {"_fields_": [(name, globals()[f"c_{kind}"]) for name, kind in
+                                                                (field.split(": ") for field in fields.split(", "))]})
+
+
+_Table = _structure("name: char_p, rows: int64, width: int32, policy: char_p")
+_Feature = _structure("name: char_p, table: char_p, pooling: int, weighted: int")
+_Options = _structure("struct_size: size_t, optimizer: char_p, precision: char_p, codec: char_p, gradient_codec: char_p, learning_rate: float, "
+                      "initial_bound: float, seed: uint64, threads: int, deduplicate: int, bad_ids: int, gradient_blocks: int")
+_Batch = _structure("features: int64, samples: int64, ids: void_p, id_count: size_t, id_bits: int, offsets: void_p, weights: void_p")
+_Gradients = _structure("pooled: void_p, stride: int64, sequences: void_p, sequence_count: size_t, weight_gradients: void_p")
+c_post, c_wait = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_void_p, c_size_t), ctypes.CFUNCTYPE(c_int, c_void_p)
+_Messages = _structure("struct_size: size_t, context: void_p, rank: int, size: int, send: post, receive: post, wait: wait, fail: void_p")
+c_extents = POINTER(c_int64)
+_Tensor = _structure("data: void_p, device_type: int32, device_id: int32, dimensions: int32, code: uint8, bits: uint8, lanes: uint16, "
+                     "shape: extents, strides: extents, byte_offset: uint64")  # DLPack's DLTensor
+
+
+def _library():
+    beside = pathlib.Path(__file__).resolve().parent / "libtessera_c.so"
+    name = os.environ.get("TESSERA_LIBRARY") or (str(beside) if beside.exists() else ctypes.util.find_library("tessera_c"))
+    if not name:
+        raise ImportError("there is no libtessera_c.so beside tessera.py or among the system's libraries: install the wheel, or build the "
+                          "CMake target tessera_c and set TESSERA_LIBRARY to the file")
+    library = ctypes.CDLL(name)
+    library.tessera_last_error.restype = library.tessera_version.restype = c_char_p
+    for call, types in {  # of calls with numbers that are no int, which is ctypes' default
+            "communicator_threads": [c_int, c_double, c_void_p], "communicator_gloo": [c_double, c_void_p],
+            "all_reduce": [c_void_p, c_void_p, c_size_t], "set_learning_rate": [c_void_p, c_char_p, c_float],
+            "apply": [c_void_p, c_float, c_void_p, c_size_t, c_void_p], "lookup": [c_void_p, c_void_p, c_int64],
+            "evaluate": [c_void_p, c_void_p, c_void_p, c_int64], "gather_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64],
+            "write_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64], "save": [c_void_p, c_void_p, c_char_p, c_int64]}.items():
+        getattr(library, f"tessera_{call}").argtypes = types
+    return library
+
+
+_c = _library()
+__version__ = _c.tessera_version().decode()
+
+
+def _check(status):
+    if status:
+        raise _ERRORS.get(status, Error)(_c.tessera_last_error().decode())
+
+
+def _made(call, *arguments):
+    """Returns the pointer to what a function makes."""
+    pointer = c_void_p()
+    _check(getattr(_c, f"tessera_{call}")(*arguments, byref(pointer)))
+    return pointer
+
+
+class _Handle:
+    """A pointer of the library's, destroyed with this object."""
+
+    def __init__(self, kind, pointer):
+        self._as_parameter_, self._destroy = pointer, getattr(_c, f"tessera_{kind}_destroy")
+
+    def __del__(self):
+        if getattr(self, "_as_parameter_", None):
+            self._destroy(self._as_parameter_)
+            self._as_parameter_ = None
+
+
+# ---- arrays of others, by DLPack ----
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
+_TYPES = {(0, 32): "int32", (0, 64): "int64", (2, 32): "float32"}
+
+
+class _Array:
+    """The memory of an array: its address, shape and type. Throws InvalidArgument for what the library cannot read in place."""
+
+    def __init__(self, array, what, types, dimensions=1):
+        if not hasattr(array, "__dlpack__"):
+            raise InvalidArgument(f"{what} is a {type(array).__name__}; give a tensor or an array (of PyTorch, NumPy, ...)")
+        if getattr(array, "requires_grad", False):
+            array = array.detach()
+        try:
+            self._capsule = array.__dlpack__()
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise InvalidArgument(f"{what} cannot be shared: {error}") from error
+        tensor = _Tensor.from_address(_capsule_pointer(self._capsule, b"dltensor"))
+        self._owner, self.shape = array, tuple(tensor.shape[:tensor.dimensions])
+        kind = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+        if tensor.device_type not in (1, 3):  # the host's, page-locked or not
+            raise InvalidArgument(f"{what} is on another device; this library's tables are in host memory: give {what}.cpu()")
+        if kind not in types:
+            raise InvalidArgument(f"{what} has another type of elements; give {' or '.join(types)}")
+        if tensor.dimensions != dimensions:
+            raise InvalidArgument(f"{what} has {tensor.dimensions} dimensions, must have {dimensions}")
+        self.bits, self.stride = tensor.bits, self.shape[-1]
+        if tensor.strides and self.shape and 0 not in self.shape:
+            inner = tensor.strides[dimensions - 1]
+            if dimensions == 2 and self.shape[0] > 1:
+                self.stride = tensor.strides[0]
+            if (inner != 1 and self.shape[-1] > 1) or self.stride < self.shape[-1]:
+                raise InvalidArgument(f"{what} has strides {tensor.strides[:dimensions]}; elements of a row must be neighbours: give "
+                                      f"{what}.contiguous()")
+        self.pointer = (tensor.data or 0) + tensor.byte_offset
+
+
+def _zeros(rows, columns):
+    if torch is not None:
+        return torch.zeros((rows, columns))
+    import numpy
+    return numpy.zeros((rows, columns), numpy.float32)
+
+
+# ---- ranks, layouts, collections ----
+
+class Communicator(_Handle):
+    """A rank of a job; Communicator() is the only one of its job."""
+
+    def __init__(self, pointer=None):
+        super().__init__("communicator", pointer or _made("communicator_self"))
+        rank, size = c_int(), c_int()
+        _check(_c.tessera_communicator_rank(self, byref(rank), byref(size)))
+        self.rank, self.size, self._fault = rank.value, size.value, None
+
+    @classmethod
+    def threads(cls, ranks, timeout=0.0):
+        """Returns a communicator for each of `ranks` threads of this process."""
+        pointers = (c_void_p * max(ranks, 1))()
+        _check(_c.tessera_communicator_threads(ranks, timeout, pointers))
+        return [cls(c_void_p(pointer)) for pointer in pointers]
+
+    @classmethod
+    def gloo(cls, timeout=600.0):
+        """Returns this process's, over Gloo, by the variables of torchrun, srun or mpirun: for jobs without torch.distributed."""
+        return cls(_made("communicator_gloo", timeout))
+
+    @classmethod
+    def torch(cls, group=None):
+        """Returns this process's, whose messages torch.distributed carries: of a group whose backend sends the host's memory (gloo)."""
+        work = torch.distributed
+        if not work.is_initialized():
+            raise InvalidArgument("torch.distributed is not initialized: call init_process_group('gloo') first, or take Communicator.gloo()")
+        peers, begun, made = group and [work.get_global_rank(group, r) for r in range(work.get_world_size(group))], [], []
+
+        def guarded(call, kind):
+            def run(*arguments):
+                try:
+                    call(*arguments)
+                    return 0
+                except BaseException as error:  # of a signal, too: it goes on where the library returns
+                    for communicator in made:
+                        communicator._fault = error
+                    return 1
+            return kind(run)
+
+        def start(post):
+            def call(_, peer, tag, memory, count):
+                if count:
+                    bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
+                    begun.append((post(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
+            return guarded(call, c_post)
+
+        def wait(_):
+            while begun:
+                begun.pop(0)[0].wait()
+
+        messages = _Messages(ctypes.sizeof(_Messages), None, work.get_rank(group), work.get_world_size(group), start(work.isend),
+                             start(work.irecv), guarded(wait, c_wait), None)
+        made.append(cls(_made("communicator_messages", byref(messages))))
+        made[0]._messages = messages  # and the functions in it
+        return made[0]
+
+    def check(self, status):
+        fault, self._fault = self._fault, None
+        if status and fault is not None:
+            raise fault
+        _check(status)
+
+    def all_reduce(self, values):
+        """Replaces a float array by its sum over the ranks."""
+        array = _Array(values, "values", ("float32",))
+        self.check(_c.tessera_all_reduce(self, array.pointer, array.shape[0]))
+
+    def barrier(self):
+        self.check(_c.tessera_barrier(self))
+
+
+@dataclass
+class Table:
+    """A table and the features that read it (none: one of its name). `policy` as in tessera.h: "row-wise", "column-wise:2", ..."""
+    name: str
+    rows: int
+    width: int
+    pooling: str = "sum"
+    features: tuple = ()
+    policy: str = None
+
+
+class Collection:
+    """Tables over ranks, for arrays of any library that has DLPack. `options`: those of tessera_collection_options."""
+
+    def __init__(self, tables, communicator=None, plan="auto", weighted=False, **options):
+        self.tables, self.communicator = list(tables), communicator or Communicator()
+        for table in self.tables:
+            if table.pooling not in POOLINGS:
+                raise InvalidArgument(f"table '{table.name}': there is no pooling '{table.pooling}'; give one of {', '.join(POOLINGS)}")
+        pairs = [(name, table) for table in self.tables for name in (table.features or (table.name,))]
+        self.features, self.widths = [name for name, _ in pairs], [table.width for _, table in pairs]
+        specs = (_Table * len(self.tables))(*[_Table(t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables])
+        columns = (_Feature * len(pairs))(*[_Feature(name.encode(), t.name.encode(), POOLINGS.index(t.pooling), int(weighted))
+                                            for name, t in pairs])
+        text, arguments = c_char_p(), (specs, c_size_t(len(specs)), columns, c_size_t(len(columns)), self.communicator.size, 0)
+        layout = _Handle("layout", _made("layout_from_file", os.fsencode(plan), *arguments) if os.path.exists(plan) else
+                         _made("layout_create", *arguments, plan.encode()))
+        _check(_c.tessera_layout_text(layout, byref(text)))
+        self.plan = text.value.decode()  # as a plan file
+        values = _Options()
+        _check(_c.tessera_collection_defaults(byref(values)))
+        for name, value in options.items():
+            if name not in dict(_Options._fields_):
+                raise InvalidArgument(f"there is no option '{name}'; there are {', '.join(name for name, _ in _Options._fields_[1:])}")
+            setattr(values, name, value.encode() if isinstance(value, str) else value)
+        self._handle = _Handle("collection", _made("collection_create", self.communicator, layout, byref(values)))
+        self.columns, self._rows = sum(self.widths), {table.name: table.rows for table in self.tables}
+
+    def step(self):
+        """Returns a batch in flight, for lookup and update."""
+        return _Handle("step", _made("step_create", self._handle))
+
+    def _batch(self, ids, offsets, weights):
+        ids = _Array(ids, "ids", ("int32", "int64"))
+        offsets = offsets if offsets is None else _Array(offsets, "offsets", ("int64",))
+        weights = weights if weights is None else _Array(weights, "weights", ("float32",))
+        if weights is not None and weights.shape != ids.shape:
+            raise InvalidArgument(f"there are {weights.shape[0]} weights for {ids.shape[0]} ids")
+        bags, features = (ids.shape[0] if offsets is None else offsets.shape[0] - 1), len(self.features)
+        if bags < 0 or bags % features:
+            raise InvalidArgument(f"{bags} bags are not a whole number of samples of {features} features; offsets are bags + 1, from 0")
+        batch = _Batch(features, bags // features, ids.pointer, ids.shape[0], ids.bits, offsets and offsets.pointer, weights and weights.pointer)
+        batch.arrays = ids, offsets, weights
+        output = _zeros(batch.samples, self.columns)
+        return batch, output, _Array(output, "output", ("float32",), 2).pointer
+
+    def lookup(self, step, ids, offsets=None, weights=None):
+        """Looks up this rank's samples for `update`: bags feature by feature; without offsets one id each. Returns [samples, columns]."""
+        step.batch, output, memory = self._batch(ids, offsets, weights)  # the batch's arrays stay in use until the update
+        self.communicator.check(_c.tessera_route(step, byref(step.batch)))
+        self.communicator.check(_c.tessera_lookup(step, memory, self.columns))
+        return output
+
+    def evaluate(self, step, ids, offsets=None, weights=None):
+        """Does the same without an update after it."""
+        batch, output, memory = self._batch(ids, offsets, weights)
+        self.communicator.check(_c.tessera_evaluate(step, byref(batch), memory, self.columns))
+        return output
+
+    def update(self, step, gradient, weight_gradients=None, accumulate=False):
+        """Updates the rows of a step by the gradient of what `lookup` returned; accumulate: sets it aside for `apply`."""
+        gradient = _Array(gradient, "gradient", ("float32",), 2)
+        if gradient.shape != (step.batch.samples, self.columns):
+            raise InvalidArgument(f"the gradient is {list(gradient.shape)}, must be {[step.batch.samples, self.columns]}")
+        out = weight_gradients if weight_gradients is None else _Array(weight_gradients, "weight_gradients", ("float32",))
+        if out is not None and out.shape[0] != step.batch.id_count:
+            raise InvalidArgument(f"room for {out.shape[0]} gradients of weights, but there are {step.batch.id_count} ids")
+        call = _c.tessera_accumulate if accumulate else _c.tessera_update
+        self.communicator.check(call(step, byref(_Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer))))
+
+    def apply(self, most_norm=0.0):
+        """Makes a step of what was accumulated, clipped to this norm (0: not at all). Returns the norm before."""
+        norm = c_double()
+        self.communicator.check(_c.tessera_apply(self._handle, most_norm, None, 0, byref(norm)))
+        return norm.value
+
+    def set_learning_rate(self, rate, table=None):
+        _check(_c.tessera_set_learning_rate(self._handle, table and table.encode(), rate))
+
+    def states(self, table):
+        """Returns the columns of a table's weights (-1) and of each state of its optimizer (from 0)."""
+        count, columns, found = c_int(0), c_int64(), {}
+        for state in itertools.takewhile(lambda state: state < count.value, itertools.count(-1)):
+            _check(_c.tessera_table_states(self._handle, table.encode(), state, byref(count), byref(columns)))
+            found[state] = columns.value
+        return found
+
+    def read(self, table, state=-1):
+        """Returns a whole table [rows, width], or a state of its optimizer, on every rank. Collective."""
+        values = _zeros(self._rows[table], self.states(table)[state])
+        array = _Array(values, table, ("float32",), 2)
+        self.communicator.check(_c.tessera_gather_table(self._handle, table.encode(), state, array.pointer, array.stride))
+        return values
+
+    def write(self, table, values, state=-1):
+        """Takes this rank's part of a whole table."""
+        array, width = _Array(values, table, ("float32",), 2), self.states(table)[state]
+        if array.shape != (self._rows[table], width):
+            raise InvalidArgument(f"table '{table}' is {[self._rows[table], width]}, what is given {list(array.shape)}")
+        _check(_c.tessera_write_table(self._handle, table.encode(), state, array.pointer, array.stride))
+
+    def save(self, directory, step):
+        """Saves to DIRECTORY/step-N, which any plan and number of ranks reads."""
+        self.communicator.check(_c.tessera_save(self._handle, None, os.fsencode(directory), step))
+
+    def load(self, folder):
+        self.communicator.check(_c.tessera_load(self._handle, None, os.fsencode(folder)))
+
+
+if torch is not None:
+    class _Lookup(torch.autograd.Function):
+        """Looks up; in the backward pass updates rows, and gives the gradient of per-id weights."""
+
+        @staticmethod
+        def forward(ctx, _, module, ids, offsets, weights):
+            ctx.module, ctx.weighted = module, weights is not None and weights.requires_grad
+            ctx.step = module._free.pop() if module._free else module.collection.step()
+            return module.collection.lookup(ctx.step, ids, offsets, weights)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            module, step = ctx.module, ctx.step
+            if step is None:
+                raise InvalidArgument("a second backward pass of one lookup: its rows are updated; set `accumulate` to add up several losses")
+            weights = torch.zeros(step.batch.id_count) if ctx.weighted else None
+            module.collection.update(step, gradient.contiguous(), weights, module.accumulate)
+            if not module.accumulate:
+                module._free.append(step)
+                ctx.step = None
+            return None, None, None, None, weights
+
+    class EmbeddingBagCollection(torch.nn.Module):
+        """Pooled vectors of several features, [samples, columns]; the rows learn in the backward pass, by the tables' own optimizer.
+
+        The keywords are those of Collection. With `accumulate` set, backward passes add up until `collection.apply()`."""
+
+        def __init__(self, tables, **keywords):
+            super().__init__()
+            self.collection, self.accumulate, self._free = Collection(tables, **keywords), False, []
+            self._asked = torch.zeros((), requires_grad=True)  # so that autograd calls _Lookup.backward
+
+        def forward(self, ids, lengths=None, weights=None, offsets=None):
+            """Takes ids and lengths (or offsets) feature by feature, or one KeyedJaggedTensor of TorchRec."""
+            if hasattr(ids, "weights_or_none"):
+                if list(ids.keys()) != self.collection.features:
+                    raise InvalidArgument(f"the batch has features {list(ids.keys())}, must have {self.collection.features}, in this order")
+                ids, lengths, weights = ids.values(), ids.lengths(), ids.weights_or_none()
+            if lengths is not None:
+                offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
+                torch.cumsum(lengths.reshape(-1), 0, out=offsets[1:])
+            if torch.is_grad_enabled() and self.training:
+                return _Lookup.apply(self._asked, self, ids, offsets, weights)
+            step = self._free.pop() if self._free else self.collection.step()
+            try:
+                return self.collection.evaluate(step, ids, offsets, weights)
+            finally:
+                self._free.append(step)
+
+        def split(self, pooled):
+            """Returns the columns of each feature by its name."""
+            return dict(zip(self.collection.features, pooled.split(self.collection.widths, 1)))
+
+        def _keys(self, prefix):  # NAME.weight, NAME.state.0, ...
+            return {prefix + table.name + (".weight" if state < 0 else f".state.{state}"): (table.name, state)
+                    for table in self.collection.tables for state in self.collection.states(table.name)}
+
+        def _save_to_state_dict(self, destination, prefix, keep_vars):  # whole tables, on every rank
+            destination.update((key, self.collection.read(*of)) for key, of in self._keys(prefix).items())
+
+        def _load_from_state_dict(self, state_dict, prefix, local_metadata, strict, missing, unexpected, errors):
+            known = self._keys(prefix)
+            missing += [key for key in known if key not in state_dict]
+            unexpected += [key for key in state_dict if key.startswith(prefix) and key not in known]
+            for key in known.keys() & state_dict.keys():
+                try:
+                    self.collection.write(known[key][0], state_dict[key].float().contiguous(), known[key][1])
+                except InvalidArgument as error:
+                    errors.append(str(error))
+
+    class EmbeddingBag(EmbeddingBagCollection):
+        """One table in the place of torch.nn.EmbeddingBag(rows, width, mode=...): the same arguments of forward."""
+
+        def __init__(self, rows, width, mode="sum", **keywords):
+            super().__init__([Table("weight", rows, width, mode)], **keywords)
+
+        def forward(self, input, offsets=None, per_sample_weights=None):
+            if input.dim() == 2:
+                offsets = torch.arange(0, input.numel() + 1, max(input.shape[1], 1))
+            elif offsets is not None:  # torch's have no last one
+                offsets = torch.cat([offsets.long(), torch.tensor([input.numel()])])
+            weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
+            return super().forward(input.reshape(-1), None, weights, offsets)
