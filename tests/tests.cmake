@@ -3,6 +3,8 @@
 #
 # Every test and what it needs: tessera_test in CMakeLists.txt says what the words mean.
 
+tessera_test(bridges/dlpack)
+
 tessera_test(checkpoint/crc32)
 tessera_test(checkpoint/faults)
 tessera_test(checkpoint/interchange)
@@ -119,6 +121,7 @@ tessera_test(simt/checkpoint THREADS EMULATED)
 tessera_test(simt/checks THREADS EMULATED O1)
 tessera_test(simt/collection THREADS EMULATED GOLDEN2 JSON)
 tessera_test(simt/dense THREADS EMULATED O1)
+tessera_test(simt/dlpack EMULATED)
 tessera_test(simt/dot THREADS EMULATED O1)
 tessera_test(simt/exchange THREADS EMULATED O1)
 tessera_test(simt/graph EMULATED)
