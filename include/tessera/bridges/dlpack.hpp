@@ -284,7 +284,7 @@ dlpack::Owned<Managed> make_dlpack(MatrixView<T> view, int dimensions,
 /// rows.
 ///
 ///     auto matrix = std::make_shared<Matrix<float>>(128, 16);
-///     dlpack::Owned<dlpack::ManagedTensorVersioned> tensor = to_dlpack(matrix->view(), matrix);
+///     dlpack::ManagedTensorVersioned* for_consumer = to_dlpack(matrix->view(), matrix).release();
 template <class Managed = dlpack::ManagedTensorVersioned, class T>
 dlpack::Owned<Managed> to_dlpack(MatrixView<T> matrix, std::shared_ptr<const void> owner,
                                  dlpack::Device device = {}) {
