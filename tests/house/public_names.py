@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every public name stands on a page or in an example.
 
-A name is public if a header of include/ (the core's and the companions') declares it in namespace tessera, tessera::laws, ::math, ::jagged or ::dlpack: a type, a
+A name is public if a header of include/ (the core's and the companions') declares it in namespace tessera, tessera::laws, ::math, ::jagged, ::dlpack or ::cuembed: a type, a
 concept, an alias, a function, a variable.
 What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
 or in a page of docs/ for users. Pages that tell how Tessera is built, why, and what was measured name internals, too: they do not count.
@@ -17,7 +17,7 @@ import re
 import sys
 
 NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions/", "performance.md"}  # of docs/
-PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged", "tessera::dlpack"}
+PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged", "tessera::dlpack", "tessera::cuembed"}
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
                    re.DOTALL | re.MULTILINE)
