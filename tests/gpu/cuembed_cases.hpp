@@ -400,32 +400,40 @@ TEST_CASE("cuembed: nothing to do is done, tables and rows at any address are se
                                  &bytes);
 }
 
-TEST_CASE("cuembed backward with a backend is captured, and gives the same bits") {
+TEST_CASE("cuembed forward is captured, backward with a backend, and both give the same bits") {
   Random random(3);
   const Shape shape{40, 36, 8};
   const Batch<float, int> batch(random, shape);
-  std::vector<int> order(batch.ids.size());
-  std::iota(order.begin(), order.end(), 0);
   std::vector<int> sorted = batch.ids;
   std::sort(sorted.begin(), sorted.end());
   std::vector<float> gradients;
   for (int i = 0; i < shape.batch * shape.width; ++i) gradients.push_back(random_float(random));
+  const std::vector<float> zeros(static_cast<std::size_t>(shape.rows * shape.width)),
+      pooled_zeros(gradients.size());
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  const OnGpu<int> indices(backend, sorted), samples(backend, batch.samples);
-  const OnGpu<float> incoming(backend, gradients),
-      out(backend, std::vector<float>(static_cast<std::size_t>(shape.rows * shape.width)));
+  const OnGpu<int> ids(backend, batch.ids), indices(backend, sorted),
+      samples(backend, batch.samples);
+  const OnGpu<float> table(backend, batch.table), incoming(backend, gradients), out(backend, zeros),
+      pooled(backend, pooled_zeros);
   const auto run = [&] {
+    cuembed::EmbeddingForward<float, float, int, int>(table.data(), shape.width, ids.data(),
+                                                      nullptr, nullptr, shape.batch, shape.hots,
+                                                      shape.mode, pooled.data(), stream.get());
     cuembed::EmbeddingBackward<float, int>(incoming.data(), shape.width, shape.rows,
                                            batch.entries(), indices.data(), samples.data(), nullptr,
                                            nullptr, false, out.data(), nullptr, backend);
   };
   run();
-  const std::vector<float> first = out.read();
+  const std::vector<float> gradient = out.read(), vectors = pooled.read();
+  CHECK((gradient != zeros));
+  CHECK((vectors == look_up_plainly<float, float>(batch, shape)));
   const Graph graph(stream, run);
-  backend.fill_zero(out.data(), first.size() * sizeof(float));
+  backend.fill_zero(out.data(), zeros.size() * sizeof(float));
+  backend.fill_zero(pooled.data(), vectors.size() * sizeof(float));
   graph.launch();
-  CHECK((out.read() == first));
+  CHECK((out.read() == gradient));
+  CHECK((pooled.read() == vectors));
 }
 
 TEST_CASE("cuembed refuses what cannot be, and says what to give") {

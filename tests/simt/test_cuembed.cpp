@@ -13,3 +13,12 @@ struct __nv_bfloat16 {
 };
 
 #include <gpu/cuembed_cases.hpp>
+
+TEST_CASE("cuembed: all work is in the order of the stream") {
+  under_every_deferral([] {
+    check_forward<float, int>({7, 36, 5, CombineMode::kMean, true, true});
+    check_forward<__half, int>({7, 32, 1});
+    check_backward<float, std::int64_t>({7, 36, 12, CombineMode::kSum, true, true, true, 5});
+    check_backward<__half, int>({7, 32, 3, CombineMode::kConcat});
+  });
+}

@@ -41,9 +41,11 @@ TESSERA_HOST_DEVICE bool fours_aligned(const T* data, int width) {
   return reinterpret_cast<std::uintptr_t>(data) % (4 * sizeof(T)) == 0 && width % 4 == 0;
 }
 
-/// Sums the rows of each sample: a group of lanes takes one.
+/// Sums the rows of each sample: a group of lanes takes one. As many blocks at once as of
+/// gpu::detail::pool_bags.
 template <Element T, IdType Id, IdType Offset, Element Out, int Width>
-__global__ void __launch_bounds__(gpu::detail::lookup_threads)
+__global__ void __launch_bounds__(gpu::detail::lookup_threads,
+                                  gpu::RowLanes<T, Width>::words <= 4 ? 4 : 3)
     pool_samples(const T* __restrict__ params, const Samples<T, Id, Offset> samples, Out* out) {
   using Lanes = gpu::RowLanes<T, Width>;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
