@@ -476,6 +476,10 @@ TEST_CASE("the rows of tables are offered where they are") {
     rows.matrix()(5, 2) = 0.25f;
   }
   CHECK(collection.use_count() == 1);
+  const DlpackTensor<float> state =
+      from_dlpack<float>(to_dlpack(shards.at(1).states.at(0), collection));
+  CHECK(state.matrix().data == shards.at(1).states.at(0).data);
+  CHECK(state.matrix().columns == 16);
   Matrix<float> clicks(40, 8);
   collection->tables().get("clicks", clicks);
   CHECK(clicks.view()(5, 2) == 0.25f);

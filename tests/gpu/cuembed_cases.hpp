@@ -360,6 +360,17 @@ void look_up(const __half* table, const int* ids, const int* offsets, int batch,
 }
 // [migrate end]
 
+TEST_CASE("cuembed: the widths and numbers of ids of its benchmark") {
+  for (const int width : {32, 128})
+    for (const int hots : {1, 16, 64}) {
+      const Shape shape{33, width, hots};
+      check_forward<float, int>(shape);
+      check_forward<__half, std::int64_t>(shape);
+      check_backward<float, int>(shape);
+      check_backward<__half, std::int64_t>(shape);
+    }
+}
+
 TEST_CASE("cuembed: the page's listing") {
   Random random(2);
   const Shape shape{4, 128, 3, CombineMode::kMean, true};

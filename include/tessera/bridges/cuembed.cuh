@@ -255,9 +255,9 @@ void EmbeddingBackward(const GradT* grad_y, const int embed_width,
   else
     list(std::type_identity<gpu::BagPayload>());
 }
-/// Does the same on a stream. Its memory, a quarter of `nnz` rows for sums on the way at most, is
-/// of the driver's pool (cudaMallocAsync), which keeps it; a stream that is captured takes the call
-/// with a backend.
+/// Does the same on a stream. Its memory, two rows of at most 128 floats per 32 entries, and 8 or 12
+/// bytes an entry for weights or 64-bit indices, is of the driver's pool (cudaMallocAsync), which
+/// keeps it; a stream that is captured takes the call with a backend.
 template <class GradT, class IndexT>
 void EmbeddingBackward(const GradT* grad_y, const int embed_width,
                        const int num_grad_embedding_rows, const int nnz,
