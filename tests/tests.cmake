@@ -3,6 +3,8 @@
 #
 # Every test and what it needs: tessera_test in CMakeLists.txt says what the words mean.
 
+tessera_test(bridges/dlpack)
+
 tessera_test(c/library)
 
 tessera_test(checkpoint/crc32)
@@ -120,7 +122,9 @@ tessera_test(simt/cache EMULATED)
 tessera_test(simt/checkpoint THREADS EMULATED)
 tessera_test(simt/checks THREADS EMULATED O1)
 tessera_test(simt/collection THREADS EMULATED GOLDEN2 JSON)
+tessera_test(simt/cuembed THREADS EMULATED O1)
 tessera_test(simt/dense THREADS EMULATED O1)
+tessera_test(simt/dlpack EMULATED)
 tessera_test(simt/dot THREADS EMULATED O1)
 tessera_test(simt/exchange THREADS EMULATED O1)
 tessera_test(simt/graph EMULATED)
@@ -164,6 +168,7 @@ tessera_test(vocabulary/vocabulary)
 tessera_test(gpu/cache CUDA)
 tessera_test(gpu/checkpoint CUDA)
 tessera_test(gpu/collection CUDA)
+tessera_test(gpu/cuembed CUDA ALONE ALL_ARCHITECTURES)
 tessera_test(gpu/dense CUDA ALONE ALL_ARCHITECTURES)
 tessera_test(gpu/dot CUDA ALONE ALL_ARCHITECTURES)
 tessera_test(gpu/exchange CUDA ALONE ALL_ARCHITECTURES)

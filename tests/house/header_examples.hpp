@@ -6,6 +6,7 @@
 
 #include <tessera/tessera.hpp>
 
+#include <tessera/bridges/dlpack.hpp>
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
@@ -34,6 +35,7 @@
 #include <tessera_serving/frozen_tables.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -58,6 +60,7 @@ extern const MatrixView<float> x, y, z, dx, dy, dz, logits, d_logits, bottom_out
 extern Mlp<Host> bottom, top;
 extern DenseParameters<Host> parameters;
 extern CheckpointContents contents;
+extern dlpack::ManagedTensorVersioned* const tensor;
 extern std::vector<float> scores, labels, values;
 extern const std::vector<std::int64_t> offsets;
 extern const std::vector<FrozenFeature> features;

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every public name stands on a page or in an example.
 
-A name is public if a header of include/ (the core's and the companions') declares it in namespace tessera, tessera::laws, ::math or ::jagged: a type, a
+A name is public if a header of include/ (the core's and the companions') declares it in namespace tessera, tessera::laws, ::math, ::jagged, ::dlpack or ::cuembed: a type, a
 concept, an alias, a function, a variable.
 What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
 or in a page of docs/ for users. Pages that tell how Tessera is built, why, and what was measured name internals, too: they do not count.
@@ -17,7 +17,7 @@ import re
 import sys
 
 NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions/", "performance.md"}  # of docs/
-PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged"}
+PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged", "tessera::dlpack", "tessera::cuembed"}
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
                    re.DOTALL | re.MULTILINE)
@@ -218,7 +218,7 @@ def first_sentence(lines, line):
 
 
 def doors_of(root):
-    """(door, the headers it brings, directly and in all) of every header outside the folders; small ones first."""
+    """(door, the headers it brings, directly and in all) of every header outside the folders; small ones first, bridges to other libraries last."""
     include = root / "include"
     inside = {p.relative_to(include).as_posix(): re.findall(r"^\s*#\s*include <(tessera/[^>]+)>", p.read_text(), re.MULTILINE)
               for p in (include / "tessera").rglob("*") if p.suffix in {".hpp", ".cuh"}}
@@ -231,7 +231,7 @@ def doors_of(root):
                 brings.add(header)
                 rest += inside.get(header, [])
         doors.append((door, set(inside[door]), brings))
-    return sorted(doors, key=lambda door: (len(door[2]), door[0]))
+    return sorted(doors, key=lambda door: (any(h.startswith("tessera/bridges/") for h in door[1]), len(door[2]), door[0]))
 
 
 def door_of(header, doors):

@@ -48,6 +48,8 @@ ALLOWED = {
     "collection": VOCABULARY | {"op", "sharding", "tables", "settings", "ids", "update", "step"},
     # plans on thread ranks of the host, beside their predictions
     "measure": VOCABULARY | {"host", "optimizer", "comm", "sharding", "planner", "tables", "settings", "step", "collection"},
+    # memory and signatures of other libraries
+    "bridges": VOCABULARY | {"tables"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
@@ -60,6 +62,7 @@ ALLOWED = {
 COMPANIONS = {"tessera_data", "tessera_serving"}
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {
+    "bridges": {"cuda", "op"},
     "comm": {"cuda"},
     "interaction": {"cuda", "dense", "tables"},
     "dense": {"cuda"},
@@ -70,7 +73,7 @@ BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and companions.
 DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "gloo.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
-         "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp",
+         "sequence.hpp", "vocabulary.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp", "dlpack.hpp", "dlpack.cuh", "cuembed.cuh",
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh"}
 BY_THEMSELVES = {"tessera/io/text.hpp"}  # headers of the core that users may include, too
 # Pages that tell how Tessera is built, and why, name other headers.

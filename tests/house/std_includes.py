@@ -19,7 +19,7 @@ NAMES = {
     "chrono": "chrono chrono_literals",
     "cmath": "abs ceil cos exp fabs floor fma isfinite isinf isnan ldexp llround log log1p log2 nan nanf nearbyint pow sqrt",
     "cctype": "isalnum",
-    "concepts": "convertible_to copy_constructible default_initializable floating_point same_as unsigned_integral",
+    "concepts": "convertible_to copy_constructible default_initializable floating_point integral same_as unsigned_integral",
     "condition_variable": "condition_variable condition_variable_any",
     "cstddef": "byte ptrdiff_t size_t to_integer",
     "cstdint": "int16_t int32_t int64_t int8_t intptr_t uint16_t uint32_t uint64_t uint8_t uintptr_t",

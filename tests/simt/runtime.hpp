@@ -112,6 +112,9 @@ inline StreamWaits& stream_waits() {
   return waits;
 }
 }  // namespace simt
+/// CUDA's handle of the default stream, whatever a program was compiled with.
+inline const cudaStream_t cudaStreamLegacy = nullptr;
+
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   return cudaSuccess;

@@ -76,23 +76,22 @@ __global__ void __launch_bounds__(lookup_threads)
 /// Sums the rows of entries [begin, begin + count) in their order, `flight` loaded before the first
 /// is added; the next ids are asked for while rows are on their way. Rows that are read again come
 /// from near caches: then instructions count, and a whole flight takes an id, an address, a load
-/// and additions by row.
-template <class T, int Width, bool Weighted, class Id>
+/// and additions by row. `Bags`: op::Bags, or what has its ids, weights and row_bias.
+template <class T, int Width, bool Weighted, class Bags>
 __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restrict__ arena,
-                                                               const op::Bags<Id>& bags,
-                                                               std::int64_t begin, int count,
-                                                               int lane) {
+                                                               const Bags& bags, std::int64_t begin,
+                                                               int count, int lane) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::most_raw_in_flight;
   constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
   const T* const of_lane = as_base(arena + bags.row_bias * Width + lane * Lanes::vector);
-  const Id* const ids = as_base(bags.ids + begin);
-  const float* const weights = Weighted ? bags.weights + begin : nullptr;
+  const auto* const ids = as_base(bags.ids + begin);
+  const auto* const weights = Weighted ? bags.weights + begin : nullptr;
   const auto load = [&](std::uint32_t id) {
     return load_raw_row<Lanes>(of_lane + std::int64_t{id} * Width, lane);
   };
   const auto id_at = [&](int k) {
-    const Id id = ids[k];
+    const auto id = ids[k];
     return id < 0 ? absent : static_cast<std::uint32_t>(id);
   };
   std::uint32_t next[flight];
@@ -105,7 +104,7 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
   RowPart<Lanes> sum = zero_row<Lanes>();
   const auto add = [&](int k, const RawRow<T, Lanes>& row) {
     if constexpr (Weighted)
-      multiply_add_row(sum, weights[k], widen(row));
+      multiply_add_row(sum, to_float(weights[k]), widen(row));
     else
       add_row(sum, widen(row));
   };

@@ -47,13 +47,30 @@ SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> 
   return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
 }
 
+/// Sorts pairs by all bits of their unsigned keys, stably, into other memory. Without `temporary` it
+/// only says how many bytes that needs.
+template <class Key, class Value>
+void sort_pairs_into(cudaStream_t stream, void* temporary, std::size_t& bytes, const Key* keys,
+                     Key* sorted_keys, const Value* values, Value* sorted_values, int count) {
+  check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted_keys, values, sorted_values,
+                                        count, 0, static_cast<int>(8 * sizeof(Key)), stream),
+        "sorting {} pairs", count);
+}
+
+/// Replaces each value by the sum of those before it, as exclusive_sum. Without `temporary` it only
+/// says how many bytes that needs.
+template <class Value>
+void exclusive_sum_in(cudaStream_t stream, void* temporary, std::size_t& bytes, Value* values,
+                      int count) {
+  check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, stream),
+        "summing {} values", count);
+}
+
 /// Returns temporary memory that exclusive_sum takes.
 template <class Value>
 std::size_t sum_bytes(const Cuda& backend, int count) {
-  Value* none = nullptr;
   std::size_t bytes = 0;
-  check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, none, none, count, backend.stream()),
-        "measuring a sum of {} values", count);
+  exclusive_sum_in<Value>(backend.stream(), nullptr, bytes, nullptr, count);
   return bytes;
 }
 
@@ -63,8 +80,7 @@ template <class Value>
 void exclusive_sum(const Cuda& backend, Value* values, int count) {
   std::size_t bytes = sum_bytes<Value>(backend, count);
   void* temporary = backend.scratch(ScratchSlot::cub, bytes);
-  check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()),
-        "summing {} values", count);
+  exclusive_sum_in(backend.stream(), temporary, bytes, values, count);
 }
 
 }}}  // namespace tessera::v0::gpu

@@ -46,6 +46,27 @@ struct DeviceRadixSort {
     values.selector ^= flips(begin_bit, end_bit);
     return cudaPeekAtLastError();  // as CUB does after its launches
   }
+  template <class Key, class Value, class Count>
+  static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, const Key* keys,
+                               Key* sorted_keys, const Value* values, Value* sorted_values,
+                               Count count, int begin_bit, int end_bit, cudaStream_t stream) {
+    if (temporary == nullptr) {
+      temporary_bytes = 256 + static_cast<std::size_t>(count) * (1 + sizeof(Key) + sizeof(Value));
+      return cudaSuccess;
+    }
+    simt::enqueue(stream, [=, bytes = temporary_bytes] {
+      const simt::DeviceAccess access;
+      std::memset(temporary, 0x5a, bytes);
+      std::vector<Key> key_copy(keys, keys + count);
+      std::vector<Value> value_copy(values, values + count);
+      sort(DoubleBuffer<Key>(key_copy.data(), sorted_keys),
+           DoubleBuffer<Value>(value_copy.data(), sorted_values), count, begin_bit, end_bit);
+      if (flips(begin_bit, end_bit) != 0) return;
+      std::copy(key_copy.begin(), key_copy.end(), sorted_keys);
+      std::copy(value_copy.begin(), value_copy.end(), sorted_values);
+    });
+    return cudaPeekAtLastError();
+  }
 
  private:
   static int flips(int begin_bit, int end_bit) { return (end_bit - begin_bit + 7) / 8 % 2; }
