@@ -37,7 +37,7 @@ done
 
 source cmake/install_packages.sh
 packages=(g++ cmake ninja-build ccache git python3 python3-venv python3-yaml clang clang-format-19 clang-tidy libomp-dev libfmt-dev doctest-dev libbenchmark-dev libdnnl-dev
-  ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libgloo-dev libssl-dev libopenmpi-dev openmpi-bin chromium)
+  ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libgloo-dev libssl-dev libopenmpi-dev openmpi-bin chromium python3-torch)
 [[ " ${stages[*]} " != *san\ * ]] || packages+=(libclang-rt-14-dev)
 [[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
 install_packages "${packages[@]}" || exit 1

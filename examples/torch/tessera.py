@@ -8,8 +8,7 @@
     pooled = tables(ids, lengths)          # [samples, 32]; or tables(kjt) of TorchRec
     loss(pooled).backward()                # updates the rows: there is no optimizer step for them
 
-Ranks: torch.distributed's processes by Communicator.torch(), Gloo by Communicator.gloo(), threads by Communicator.threads(n). All ranks
-make the same calls in the same order. docs/bridges.md tells more.
+Ranks, Communicator.torch(), .gloo() or .threads(n), make the same calls in the same order. docs/bridges.md tells more.
 """
 import ctypes
 import ctypes.util
@@ -25,10 +24,7 @@ except ImportError:  # collections of NumPy's arrays work without
     torch = None
 
 
-class Error(RuntimeError):
-    """What the library says of a call that failed."""
-
-
+Error = type("Error", (RuntimeError,), {"__doc__": "What the library says of a call that failed."})
 InvalidArgument = type("InvalidArgument", (Error, ValueError), {})
 BadId = type("BadId", (Error, IndexError), {})
 DataError = type("DataError", (Error, OSError), {})
@@ -60,8 +56,7 @@ def _library():
     beside = pathlib.Path(__file__).resolve().parent / "libtessera_c.so"
     name = os.environ.get("TESSERA_LIBRARY") or (str(beside) if beside.exists() else ctypes.util.find_library("tessera_c"))
     if not name:
-        raise ImportError("there is no libtessera_c.so beside tessera.py or among the system's libraries: install the wheel, or build the "
-                          "CMake target tessera_c and set TESSERA_LIBRARY to the file")
+        raise ImportError("there is no libtessera_c.so here: install the wheel, or build CMake's target tessera_c and set TESSERA_LIBRARY to it")
     library = ctypes.CDLL(name)
     library.tessera_last_error.restype = library.tessera_version.restype = c_char_p
     for call, types in {  # of calls with numbers that are no int, which is ctypes' default
@@ -90,19 +85,19 @@ def _made(call, *arguments):
     return pointer
 
 
+def _array(kind, values):
+    return (kind * len(values))(*values), c_size_t(len(values))
+
+
 class _Handle:
     """A pointer of the library's, destroyed with this object."""
-
     def __init__(self, kind, pointer):
         self._as_parameter_, self._destroy = pointer, getattr(_c, f"tessera_{kind}_destroy")
 
     def __del__(self):
-        if getattr(self, "_as_parameter_", None):
+        if hasattr(self, "_destroy"):
             self._destroy(self._as_parameter_)
-            self._as_parameter_ = None
 
-
-# ---- arrays of others, by DLPack ----
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
@@ -115,14 +110,13 @@ class _Array:
     def __init__(self, array, what, types, dimensions=1):
         if not hasattr(array, "__dlpack__"):
             raise InvalidArgument(f"{what} is a {type(array).__name__}; give a tensor or an array (of PyTorch, NumPy, ...)")
-        if getattr(array, "requires_grad", False):
-            array = array.detach()
+        array = array.detach() if getattr(array, "requires_grad", False) else array
         try:
-            self._capsule = array.__dlpack__()
+            self._capsule = array.__dlpack__()  # it keeps the array
         except (BufferError, RuntimeError, TypeError) as error:
             raise InvalidArgument(f"{what} cannot be shared: {error}") from error
         tensor = _Tensor.from_address(_capsule_pointer(self._capsule, b"dltensor"))
-        self._owner, self.shape = array, tuple(tensor.shape[:tensor.dimensions])
+        self.shape = tuple(tensor.shape[:tensor.dimensions])
         kind = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
         if tensor.device_type not in (1, 3):  # the host's, page-locked or not
             raise InvalidArgument(f"{what} is on another device; this library's tables are in host memory: give {what}.cpu()")
@@ -130,40 +124,29 @@ class _Array:
             raise InvalidArgument(f"{what} has another type of elements; give {' or '.join(types)}")
         if tensor.dimensions != dimensions:
             raise InvalidArgument(f"{what} has {tensor.dimensions} dimensions, must have {dimensions}")
-        self.bits, self.stride = tensor.bits, self.shape[-1]
-        if tensor.strides and self.shape and 0 not in self.shape:
-            inner = tensor.strides[dimensions - 1]
-            if dimensions == 2 and self.shape[0] > 1:
-                self.stride = tensor.strides[0]
-            if (inner != 1 and self.shape[-1] > 1) or self.stride < self.shape[-1]:
-                raise InvalidArgument(f"{what} has strides {tensor.strides[:dimensions]}; elements of a row must be neighbours: give "
-                                      f"{what}.contiguous()")
-        self.pointer = (tensor.data or 0) + tensor.byte_offset
+        strides = tensor.strides[:dimensions] if tensor.strides else [self.shape[-1], 1][-dimensions:]
+        self.stride = strides[0] if dimensions == 2 and self.shape[0] > 1 else self.shape[-1]
+        if (strides[-1] != 1 and self.shape[-1] > 1) or self.stride < self.shape[-1]:
+            raise InvalidArgument(f"{what} has strides {strides}; elements of a row must be neighbours: give {what}.contiguous()")
+        self.bits, self.pointer = tensor.bits, (tensor.data or 0) + tensor.byte_offset
 
 
-def _zeros(rows, columns):
-    if torch is not None:
-        return torch.zeros((rows, columns))
-    import numpy
-    return numpy.zeros((rows, columns), numpy.float32)
+def _empty(rows, columns):
+    return __import__("numpy").empty((rows, columns), "float32") if torch is None else torch.empty((rows, columns))
 
-
-# ---- ranks, layouts, collections ----
 
 class Communicator(_Handle):
     """A rank of a job; Communicator() is the only one of its job."""
 
     def __init__(self, pointer=None):
         super().__init__("communicator", pointer or _made("communicator_self"))
-        rank, size = c_int(), c_int()
-        _check(_c.tessera_communicator_rank(self, byref(rank), byref(size)))
+        _check(_c.tessera_communicator_rank(self, byref(rank := c_int()), byref(size := c_int())))
         self.rank, self.size, self._fault = rank.value, size.value, None
 
     @classmethod
     def threads(cls, ranks, timeout=0.0):
         """Returns a communicator for each of `ranks` threads of this process."""
-        pointers = (c_void_p * max(ranks, 1))()
-        _check(_c.tessera_communicator_threads(ranks, timeout, pointers))
+        _check(_c.tessera_communicator_threads(ranks, timeout, pointers := (c_void_p * max(ranks, 1))()))
         return [cls(c_void_p(pointer)) for pointer in pointers]
 
     @classmethod
@@ -185,24 +168,22 @@ class Communicator(_Handle):
                     call(*arguments)
                     return 0
                 except BaseException as error:  # of a signal, too: it goes on where the library returns
-                    for communicator in made:
-                        communicator._fault = error
+                    made[0]._fault = error
                     return 1
             return kind(run)
 
-        def start(post):
-            def call(_, peer, tag, memory, count):
-                if count:
-                    bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
-                    begun.append((post(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
-            return guarded(call, c_post)
+        def post(begin, peer, tag, memory, count):
+            if count:
+                bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
+                begun.append((begin(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
 
         def wait(_):
             while begun:
                 begun.pop(0)[0].wait()
 
-        messages = _Messages(ctypes.sizeof(_Messages), None, work.get_rank(group), work.get_world_size(group), start(work.isend),
-                             start(work.irecv), guarded(wait, c_wait), None)
+        messages = _Messages(ctypes.sizeof(_Messages), None, work.get_rank(group), work.get_world_size(group),
+                             guarded(lambda _, *message: post(work.isend, *message), c_post),
+                             guarded(lambda _, *message: post(work.irecv, *message), c_post), guarded(wait, c_wait), None)
         made.append(cls(_made("communicator_messages", byref(messages))))
         made[0]._messages = messages  # and the functions in it
         return made[0]
@@ -243,22 +224,20 @@ class Collection:
                 raise InvalidArgument(f"table '{table.name}': there is no pooling '{table.pooling}'; give one of {', '.join(POOLINGS)}")
         pairs = [(name, table) for table in self.tables for name in (table.features or (table.name,))]
         self.features, self.widths = [name for name, _ in pairs], [table.width for _, table in pairs]
-        specs = (_Table * len(self.tables))(*[_Table(t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables])
-        columns = (_Feature * len(pairs))(*[_Feature(name.encode(), t.name.encode(), POOLINGS.index(t.pooling), int(weighted))
-                                            for name, t in pairs])
-        text, arguments = c_char_p(), (specs, c_size_t(len(specs)), columns, c_size_t(len(columns)), self.communicator.size, 0)
+        specs = [_Table(t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables]
+        columns = [_Feature(name.encode(), t.name.encode(), POOLINGS.index(t.pooling), weighted) for name, t in pairs]
+        arguments = (*_array(_Table, specs), *_array(_Feature, columns), self.communicator.size, 0)
         layout = _Handle("layout", _made("layout_from_file", os.fsencode(plan), *arguments) if os.path.exists(plan) else
                          _made("layout_create", *arguments, plan.encode()))
-        _check(_c.tessera_layout_text(layout, byref(text)))
+        _check(_c.tessera_layout_text(layout, byref(text := c_char_p())))
         self.plan = text.value.decode()  # as a plan file
-        values = _Options()
-        _check(_c.tessera_collection_defaults(byref(values)))
+        _check(_c.tessera_collection_defaults(byref(values := _Options())))
         for name, value in options.items():
             if name not in dict(_Options._fields_):
                 raise InvalidArgument(f"there is no option '{name}'; there are {', '.join(name for name, _ in _Options._fields_[1:])}")
             setattr(values, name, value.encode() if isinstance(value, str) else value)
         self._handle = _Handle("collection", _made("collection_create", self.communicator, layout, byref(values)))
-        self.columns, self._rows = sum(self.widths), {table.name: table.rows for table in self.tables}
+        self.weighted, self.columns, self._rows = weighted, sum(self.widths), {table.name: table.rows for table in self.tables}
 
     def step(self):
         """Returns a batch in flight, for lookup and update."""
@@ -268,14 +247,14 @@ class Collection:
         ids = _Array(ids, "ids", ("int32", "int64"))
         offsets = offsets if offsets is None else _Array(offsets, "offsets", ("int64",))
         weights = weights if weights is None else _Array(weights, "weights", ("float32",))
-        if weights is not None and weights.shape != ids.shape:
-            raise InvalidArgument(f"there are {weights.shape[0]} weights for {ids.shape[0]} ids")
+        if weights is not None and (weights.shape != ids.shape or not self.weighted):
+            raise InvalidArgument(f"there are {weights.shape[0]} weights for {ids.shape[0]} ids; features that read them are weighted=True")
         bags, features = (ids.shape[0] if offsets is None else offsets.shape[0] - 1), len(self.features)
         if bags < 0 or bags % features:
             raise InvalidArgument(f"{bags} bags are not a whole number of samples of {features} features; offsets are bags + 1, from 0")
         batch = _Batch(features, bags // features, ids.pointer, ids.shape[0], ids.bits, offsets and offsets.pointer, weights and weights.pointer)
         batch.arrays = ids, offsets, weights
-        output = _zeros(batch.samples, self.columns)
+        output = _empty(batch.samples, self.columns)
         return batch, output, _Array(output, "output", ("float32",), 2).pointer
 
     def lookup(self, step, ids, offsets=None, weights=None):
@@ -299,13 +278,11 @@ class Collection:
         out = weight_gradients if weight_gradients is None else _Array(weight_gradients, "weight_gradients", ("float32",))
         if out is not None and out.shape[0] != step.batch.id_count:
             raise InvalidArgument(f"room for {out.shape[0]} gradients of weights, but there are {step.batch.id_count} ids")
-        call = _c.tessera_accumulate if accumulate else _c.tessera_update
-        self.communicator.check(call(step, byref(_Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer))))
+        self.communicator.check((_c.tessera_accumulate if accumulate else _c.tessera_update)(step, byref(_Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer))))
 
     def apply(self, most_norm=0.0):
         """Makes a step of what was accumulated, clipped to this norm (0: not at all). Returns the norm before."""
-        norm = c_double()
-        self.communicator.check(_c.tessera_apply(self._handle, most_norm, None, 0, byref(norm)))
+        self.communicator.check(_c.tessera_apply(self._handle, most_norm, None, 0, byref(norm := c_double())))
         return norm.value
 
     def set_learning_rate(self, rate, table=None):
@@ -321,7 +298,7 @@ class Collection:
 
     def read(self, table, state=-1):
         """Returns a whole table [rows, width], or a state of its optimizer, on every rank. Collective."""
-        values = _zeros(self._rows[table], self.states(table)[state])
+        values = _empty(self._rows[table], self.states(table)[state])
         array = _Array(values, table, ("float32",), 2)
         self.communicator.check(_c.tessera_gather_table(self._handle, table.encode(), state, array.pointer, array.stride))
         return values
@@ -359,8 +336,7 @@ if torch is not None:
             weights = torch.zeros(step.batch.id_count) if ctx.weighted else None
             module.collection.update(step, gradient.contiguous(), weights, module.accumulate)
             if not module.accumulate:
-                module._free.append(step)
-                ctx.step = None
+                ctx.step = module._free.append(step)
             return None, None, None, None, weights
 
     class EmbeddingBagCollection(torch.nn.Module):
@@ -371,6 +347,7 @@ if torch is not None:
         def __init__(self, tables, **keywords):
             super().__init__()
             self.collection, self.accumulate, self._free = Collection(tables, **keywords), False, []
+            self._evaluation = self.collection.step()
             self._asked = torch.zeros((), requires_grad=True)  # so that autograd calls _Lookup.backward
 
         def forward(self, ids, lengths=None, weights=None, offsets=None):
@@ -380,22 +357,17 @@ if torch is not None:
                     raise InvalidArgument(f"the batch has features {list(ids.keys())}, must have {self.collection.features}, in this order")
                 ids, lengths, weights = ids.values(), ids.lengths(), ids.weights_or_none()
             if lengths is not None:
-                offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64)
-                torch.cumsum(lengths.reshape(-1), 0, out=offsets[1:])
+                offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.reshape(-1).cumsum(0)])
             if torch.is_grad_enabled() and self.training:
                 return _Lookup.apply(self._asked, self, ids, offsets, weights)
-            step = self._free.pop() if self._free else self.collection.step()
-            try:
-                return self.collection.evaluate(step, ids, offsets, weights)
-            finally:
-                self._free.append(step)
+            return self.collection.evaluate(self._evaluation, ids, offsets, weights)
 
         def split(self, pooled):
             """Returns the columns of each feature by its name."""
             return dict(zip(self.collection.features, pooled.split(self.collection.widths, 1)))
 
         def _keys(self, prefix):  # NAME.weight, NAME.state.0, ...
-            return {prefix + table.name + (".weight" if state < 0 else f".state.{state}"): (table.name, state)
+            return {f"{prefix}{table.name}.{'weight' if state < 0 else f'state.{state}'}": (table.name, state)
                     for table in self.collection.tables for state in self.collection.states(table.name)}
 
         def _save_to_state_dict(self, destination, prefix, keep_vars):  # whole tables, on every rank

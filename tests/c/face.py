@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""What libtessera_c shows: the symbols that tests/c/symbols.txt lists, which are those of tessera.h, and no other; and hello.c learns what
-hello.cpp does, with the same losses to the last bit on 1, 2 and 4 ranks.
+"""What libtessera_c shows: the symbols that tests/c/symbols.txt lists, which are those of tessera.h, and no other; hello.c learns what
+hello.cpp does, with the same losses to the last bit on 1, 2 and 4 ranks; and the wheel of make_wheel.py installs where nothing else is.
 
     face.py ROOT LIBRARY HELLO HELLO_C
 """
@@ -10,6 +10,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
+import venv
 
 root, library, hello, hello_c = (pathlib.Path(argument) for argument in sys.argv[1:])
 
@@ -43,4 +45,15 @@ assert in_c.keys() == in_cpp.keys() and in_c[1].keys() == in_cpp[1].keys()
 # The library's kernels are optimized, those of the program hello are not: fused products round once.
 for step, loss in in_cpp[1].items():
     assert abs(in_c[1][step] - loss) <= 1e-4 * loss, (step, loss, in_c[1][step])
+with tempfile.TemporaryDirectory() as folder:
+    make = [sys.executable, "-B", root / "examples/torch/make_wheel.py", "--out", folder]
+    wheel = subprocess.run([*make, "--library", library], check=True, capture_output=True, text=True).stdout.strip()
+    refused = subprocess.run([*make, "--library", "/nowhere"], capture_output=True, text=True)
+    assert refused.returncode == 2 and "no file '/nowhere'" in refused.stderr, refused
+    venv.create(f"{folder}/empty", with_pip=True)
+    subprocess.run([f"{folder}/empty/bin/pip", "install", "--quiet", "--no-index", wheel], check=True)
+    code = "import tessera; print(tessera.Collection([tessera.Table('t', 5, 4)]).plan.count('rank'), tessera.__version__)"
+    printed = subprocess.run([f"{folder}/empty/bin/python", "-c", code], check=True, capture_output=True, text=True, cwd=folder).stdout.split()
+    assert printed == ["3", wheel.split("-")[1]], printed
+
 print(f"{len(listed)} symbols; losses {in_c[1]}")

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""A step (lookup, update) of 26 tables of 100,000 x 16 from Python, one id a sample: through examples/torch/tessera.py, with autograd and
+without, and by torch.nn.EmbeddingBag(sparse=True) with Adagrad. They take turns; medians in microseconds, as JSON. bench_bridges is the
+same from C and C++.
+
+    torch_step.py [--samples 2048] [--steps 60] [--threads 1]     (TESSERA_LIBRARY: the library)
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/torch"))
+import tessera
+import torch
+
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--samples", type=int, default=2048)
+parser.add_argument("--steps", type=int, default=60)
+parser.add_argument("--threads", type=int, default=1)
+options = parser.parse_args()
+torch.set_num_threads(options.threads)
+tables, rows, width, samples = 26, 100_000, 16, options.samples
+made = [tessera.Table(f"t{t}", rows, width) for t in range(tables)]
+settings = {"optimizer": "rowwise-adagrad", "learning_rate": 0.01, "threads": options.threads}
+layer, calls = tessera.EmbeddingBagCollection(made, **settings), tessera.Collection(made, **settings)
+step = calls.step()
+theirs = torch.nn.ModuleList(torch.nn.EmbeddingBag(rows, width, mode="sum", sparse=True) for _ in range(tables))
+optimizer = torch.optim.Adagrad(theirs.parameters(), lr=0.01)
+gradient, offsets = torch.full((samples, tables * width), 1e-3), torch.arange(samples)
+
+
+def by_calls(ids):
+    calls.lookup(step, ids)
+    calls.update(step, gradient)
+
+
+def by_layer(ids):
+    layer(ids).backward(gradient)
+
+
+def by_torch(ids):
+    optimizer.zero_grad()
+    torch.cat([bag(part, offsets) for bag, part in zip(theirs, ids.view(tables, samples))], 1).backward(gradient)
+    optimizer.step()
+
+
+times = {by_calls: [], by_layer: [], by_torch: []}
+for n in range(options.steps):
+    ids = torch.randint(0, rows, (tables * samples,))
+    for run, taken in times.items():
+        begin = time.perf_counter()
+        run(ids)
+        taken.append((time.perf_counter() - begin) * 1e6)
+medians = {run.__name__[3:] + "_us": round(statistics.median(taken), 1) for run, taken in times.items()}
+print(json.dumps({"samples": samples, "threads": options.threads, **medians,
+                  "torch_over_layer": round(medians["torch_us"] / medians["layer_us"], 2), "torch": torch.__version__}))
