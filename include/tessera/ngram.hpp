@@ -1,0 +1,8 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// N-grams of tokens to rows of tables, on the host.
+#include <tessera/core/jagged.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/vocabulary/ngram_hash.hpp>
