@@ -38,7 +38,7 @@ constexpr const char* kText = "/usr/share/dictd/jargon.dict.dz";
 using Memory = ts::NgramHash<ts::Orders<3, 4, 6>, ts::Heads<2>>;  // 6 tables
 constexpr std::int64_t kRows = 1 << 17;                           // of each
 constexpr int kColumns = (kBack + Memory::tables()) * kWidth;
-using Embeddings = ts::LayoutCollection<ts::Widths<kWidth>, ts::Adagrad, ts::Host,
+using Embeddings = ts::LayoutCollection<ts::Widths<kWidth>, ts::RowWiseAdagrad, ts::Host,
                                         ts::ThreadCommunicator, ts::InitializeWith<ts::Normal>>;
 
 struct Options {
@@ -87,9 +87,11 @@ struct Batch {
       for (std::int64_t p = 0; p < std::ssize(tokens); ++p)
         ids.push_back(p % kLength < j ? kNoByte : tokens[p - j]);
     if (memory == nullptr) return;
-    const std::size_t first = ids.size();
+    // [hash]
+    const std::size_t first = ids.size();  // those of other features come before
     ids.resize(first + Memory::tables() * tokens.size());
     memory->batch(ts::Host(), tokens, documents, std::span(ids).subspan(first));
+    // [hash end]
   }
 };
 
@@ -140,6 +142,7 @@ class Model {
   double run(const Batch& batch, bool train) {
     const ts::KeyedJagged<std::int32_t> ids{features_, x_.rows(), batch.ids, {}, {}};
     if (!train) return forward(embeddings_.evaluate(ids), batch, {});
+    // [step]
     const auto found = embeddings_.forward(ids);
     std::vector<float> sums(parameters_.size() * (kBlocks / ranks_.size()));
     const double loss = forward(found, batch, sums);
@@ -147,6 +150,7 @@ class Model {
     for (int f = 0; f < features_; ++f)
       gradients.push_back(found.sequence(f).per_id(dx_.view().column_range(f * kWidth, kWidth)));
     embeddings_.backward(found, gradients);
+    // [step end]
     const std::vector<float> all = of_all(ranks_, sums);
     std::ranges::fill(parameters_.gradients(), 0.0f);
     for (std::size_t i = 0; i < all.size(); ++i)

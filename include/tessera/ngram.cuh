@@ -3,6 +3,4 @@
 #pragma once
 
 // N-grams of tokens to rows of tables, on a GPU. nvcc only.
-#include <tessera/core/jagged.hpp>
-#include <tessera/cuda/backend.cuh>
 #include <tessera/vocabulary/ngram_hash.cuh>

@@ -3,6 +3,4 @@
 #pragma once
 
 // N-grams of tokens to rows of tables, on the host.
-#include <tessera/core/jagged.hpp>
-#include <tessera/host/backend.hpp>
 #include <tessera/vocabulary/ngram_hash.hpp>

@@ -3,6 +3,7 @@
 //
 // Tables of n-grams under any plan: one model, to the bit, that a plain loop trains, too; and what
 // travels for it.
+#include <tessera/checkpoint.hpp>
 #include <tessera/ngram.hpp>
 #include <tessera/tessera.hpp>
 
@@ -16,6 +17,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 #include <set>
 #include <span>
@@ -24,6 +26,7 @@
 #include <vector>
 
 using namespace tessera;
+namespace ts = tessera;
 
 namespace {
 
@@ -69,7 +72,9 @@ struct Model {
   std::vector<float> vectors;  // of the last step: [table][position][column]
 };
 
-Model train(const Layout& layout, int steps, const std::string& folder = "") {
+/// Trains from step `begin` to `end`; what was saved in `saved` by then is read, and written after it.
+Model train(const Layout& layout, int end, const std::string& folder = "",
+            const std::string& saved = "", int begin = 0) {
   const Hash hash(5, kRows);
   Model model;
   for (std::size_t t = 0; t < kRows.size(); ++t)
@@ -87,7 +92,10 @@ Model train(const Layout& layout, int steps, const std::string& folder = "") {
          .files = {.folder = folder, .cache_bytes = 1 << 20}}};
     const int own = 8 / c.size(), first = c.rank() * own;
     const std::int64_t positions = own * kLength;
-    for (int step = 0; step < steps; ++step) {
+    CheckpointContents contents;
+    contents.add(e);
+    if (begin > 0) load_checkpoint(c, latest_checkpoint(saved).value(), contents);
+    for (int step = begin; step < end; ++step) {
       std::vector<std::int32_t> ids(static_cast<std::size_t>(hash.tables() * positions));
       const auto found = e.forward(hash.batch(Host(), tokens_of(step, first, first + own),
                                               documents_of(own), std::span(ids)));
@@ -105,6 +113,7 @@ Model train(const Layout& layout, int steps, const std::string& folder = "") {
       }
       e.backward(found, gradients);
     }
+    if (!saved.empty()) save_checkpoint(c, saved, contents, end);
     const std::lock_guard lock(mutex);
     for (std::size_t t = 0; t < kRows.size(); ++t)
       e.tables().get(layout.tables[t].name, {model.tables[t].data(), kRows[t], kWidth});
@@ -117,7 +126,15 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 using Whole = Plan<TableWise<A, B, C, D>>;
-using Rows = Plan<RowWise<A, B, C, D>>;
+
+// [plan]
+static constexpr ts::TableSpec kNgrams[] = {
+    {.name = "2.0", .rows = kRows[0], .width = kWidth, .pooling = ts::Sequence},
+    {.name = "2.1", .rows = kRows[1], .width = kWidth, .pooling = ts::Sequence},
+    {.name = "3.0", .rows = kRows[2], .width = kWidth, .pooling = ts::Sequence},
+    {.name = "3.1", .rows = kRows[3], .width = kWidth, .pooling = ts::Sequence}};
+using Rows = ts::Plan<ts::RowWise<ts::Tables<kNgrams>>>;
+// [plan end]
 
 }  // namespace
 
@@ -140,6 +157,18 @@ TEST_CASE("tables of n-grams: any plan, any tier and any number of ranks is one 
       for (std::size_t t = 0; t < kRows.size(); ++t)
         CHECK(same_bits(found.tables[t], base.tables[t]));
     }
+
+  // saved on two ranks, in files; read on four and on one, cut otherwise
+  const std::string saved = (folder.path / "saved").string(),
+                    files = (folder.path / "files").string();
+  train(layouts[4](2), kSteps - 1, files, saved);
+  for (const Layout& layout : {layouts[2](4), layouts[1](4), one}) {
+    const TemporaryFolder copy;
+    std::filesystem::copy(saved, copy.path, std::filesystem::copy_options::recursive);
+    const Model found = train(layout, kSteps, files, copy.path.string(), kSteps - 1);
+    for (std::size_t t = 0; t < kRows.size(); ++t)
+      CHECK(same_bits(found.tables[t], base.tables[t]));
+  }
 
   // the same by hand, from the first values on
   const Hash hash(5, kRows);
@@ -174,7 +203,7 @@ TEST_CASE("tables of n-grams: any plan, any tier and any number of ranks is one 
 
 TEST_CASE("tables of n-grams: a row travels once to each rank that has its n-gram, and no more") {
   constexpr int ranks = 4;
-  const Layout layout = layout_of<Rows>(ranks);
+  const Layout layout = Rows::layout({ranks});
   std::array<std::uint64_t, ranks> asked{}, vectors{}, gradients{}, expected_asked{};
   std::array<std::uint64_t, ranks> sent_vectors{}, owned{};
   std::mutex mutex;

@@ -30,6 +30,7 @@ template <class Hash, class Token, class Id>
 struct op::Kernel<op::HashNgrams<Hash, Token, Id>, Cuda> {
   static void run(const Cuda& backend,
                   const typename op::HashNgrams<Hash, Token, Id>::Parameters& p) {
+    static_assert(sizeof(p) <= 4096);  // of all GPUs
     backend.launch("hash_ngrams", gpu::ceil_divide(p.count, gpu::detail::ngram_threads),
                    gpu::detail::ngram_threads, gpu::detail::hash_ngrams<Hash, Token, Id>, p);
   }

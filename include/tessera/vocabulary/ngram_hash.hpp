@@ -40,6 +40,24 @@ struct NgramOptions {
 
 }  // namespace detail
 
+/// Hashes n-grams of tokens to rows of tables: of every position, the n tokens that end with it.
+/// There is a table for each order and head; table t is of the order `t / K`, head `t % K`.
+///
+/// The arithmetic, in words of 64 bits whose overflow is dropped: token j of an n-gram, counted
+/// from its last, 0, backwards, is t_j; before the first token of a document there is none.
+///
+///   multiplier(order, head, j) = random_word(seed, order, head, j) | 1
+///   x = xor over j < order of (t_j + 1) * multiplier(order, head, j), or 0 for no token
+///   row = mix64(x) mod rows
+///
+/// Multiplication and XOR as in Engram (Cheng et al. 2026, arXiv 2601.07372). mix64 behind it lets
+/// `rows` be any number, and equal in all tables, whose multipliers differ.
+///
+///     const NgramHash<Orders<2, 3>, Heads<8>> hash(1, 1'000'003);  // 16 tables
+///     const std::vector<std::int32_t> tokens{7, 3, 3, 7, 3};
+///     const std::vector<std::int64_t> documents{0, 3, 5};  // of 3 and of 2 tokens
+///     std::vector<std::int32_t> ids(hash.tables() * tokens.size());
+///     const auto found = embeddings.forward(hash.batch(host, tokens, documents, std::span(ids)));
 template <class, class>
 class NgramHash;
 
@@ -66,22 +84,6 @@ struct HashNgrams {
 
 }  // namespace op
 
-/// Hashes n-grams of tokens to rows of tables: of every position, the n tokens that end with it.
-/// There is a table for each order and head; table t is of the order `t / K`, head `t % K`.
-///
-/// The arithmetic, in words of 64 bits whose overflow is dropped: token j of an n-gram, counted
-/// from its last, 0, backwards, is t_j; before the first token of a document there is none.
-///
-///     multiplier(order, head, j) = random_word(seed, order, head, j) | 1
-///     x = xor over j < order of (t_j + 1) * multiplier(order, head, j), or 0 for no token
-///     row = mix64(x) mod rows
-///
-/// Multiplication and XOR as in Engram (Cheng et al. 2026, arXiv 2601.07372). mix64 behind it lets
-/// `rows` be any number, and equal in all tables, whose multipliers differ.
-///
-///     const NgramHash<Orders<2, 3>, Heads<8>> hash(seed, 1'000'003);  // 16 tables
-///     std::vector<std::int32_t> ids(hash.tables() * tokens.size());
-///     const auto x = embeddings.forward(hash.batch(host, tokens, documents, std::span(ids)));
 template <int... Order, int K>
 class NgramHash<Orders<Order...>, Heads<K>> {
   static_assert(sizeof...(Order) > 0 && ((Order > 0) && ...),
@@ -89,7 +91,7 @@ class NgramHash<Orders<Order...>, Heads<K>> {
   static_assert(K > 0, "NgramHash: give 1 head or more: Heads<8>");
   static constexpr int kOrders = static_cast<int>(sizeof...(Order)), kTables = kOrders * K;
   static constexpr int kLongest = std::max({Order...});
-  static_assert(kTables * (kLongest + 1) <= 448,
+  static_assert(kTables * (8 * (kLongest + 1) + 4) <= 3968,
                 "NgramHash: more than a kernel's arguments hold; give fewer orders or heads");
 
  public:
