@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -251,10 +252,12 @@ int main(int argc, char** argv) try {
   app.add_option("--folder", options.folder, "of rows in files");
   app.add_option("--steps", options.steps)->check(CLI::Range(0, 1'000'000));
   CLI11_PARSE(app, argc, argv);
-  ts::require<ts::DataError>(options.text != kText || std::filesystem::exists(kText),
-                             "{} is not there; install the Debian package dict-jargon (the Jargon "
-                             "File, in the public domain), or give --text FILE",
-                             kText);
+  ts::require<ts::DataError>(
+      options.text != kText || std::filesystem::exists(kText),
+      "{0} is not there; install or unpack the Debian package dict-jargon (the Jargon File, in the "
+      "public domain: apt-get download dict-jargon; dpkg -x dict-jargon_*.deb DIR; --text DIR{0}), "
+      "or give another --text FILE",
+      kText);
   std::string text;
   std::array<char, 1 << 16> chunk;
   for (auto source = ts::open_bytes(options.text);;) {
