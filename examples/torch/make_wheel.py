@@ -65,12 +65,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("."), help="where the wheel goes [.]")
     parser.add_argument("--march", default="x86-64-v3", help="the least processor [x86-64-v3]")
-    parser.add_argument("--library", type=pathlib.Path, help="a libtessera_c.so that is built")
+    parser.add_argument("--library", dest="built", type=pathlib.Path, help="a libtessera_c.so that is built")
     options = parser.parse_args()
-    if options.library and not options.library.is_file():
-        parser.error(f"--library: there is no file '{options.library}'")
+    if options.built and not options.built.is_file():
+        parser.error(f"--library: there is no file '{options.built}'")
     with tempfile.TemporaryDirectory() as folder:
-        print(write(options.out, options.library or build(options.march, folder)))
+        print(write(options.out, options.built or build(options.march, folder)))
 
 
 if __name__ == "__main__":

@@ -246,6 +246,21 @@ def looked_up(layer, ids):
     return step
 
 
+def ngram_memory():
+    """The example's hash is the reference's, and its memory learns."""
+    sys.path.insert(0, os.path.join(root, "tests/vocabulary"))
+    import ngram_memory as example
+    import ngram_reference
+    context = torch.randint(0, 256, (20, 3), generator=torch.Generator().manual_seed(1))
+    rows = iter(example.ngram_rows(context).tolist())
+    for order in example.ORDERS:
+        for head in range(example.HEADS):
+            assert all(next(rows) == ngram_reference.ngram_row(1, order, head, example.ROWS, tokens) for tokens in context.tolist())
+    text = torch.frombuffer(bytearray(open(os.path.join(root, "LICENSE"), "rb").read()), dtype=torch.uint8).long()
+    without, with_memory = (example.bits_per_byte(text, 40, memory) for memory in (False, True))
+    assert with_memory < 0.97 * without, (with_memory, without)
+
+
 PROCESS = """
 import os, signal, sys
 sys.argv = ["", {root!r}, {library!r}, {hello_c!r}, "again"]
@@ -309,4 +324,5 @@ if __name__ == "__main__":
     as_embedding_bag()
     states_and_modes()
     wrong_input()
+    ngram_memory()
     print(f"the same losses over processes: {over_processes()}; PyTorch {torch.__version__}")

@@ -23,7 +23,7 @@ REGION = re.compile(r"^[ \t]*// \[readme\]\n(.*?)^[ \t]*// \[readme end\]", re.M
 ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile errors: end -->)", re.S)
 MISTAKES = re.compile(r"(\[)(\d+)( mistakes\])")
 
-QUOTED = re.compile(r"(<!-- listing: (\S+) \[(\w+)\] -->\n+```(?:cpp|python)\n)(.*?)(^```$)", re.M | re.S)
+QUOTED = re.compile(r"(<!-- listing: (\S+) \[(\w+)\] -->\n+```(?:cpp|python|c)\n)(.*?)(^```$)", re.M | re.S)
 
 
 def with_listings(path, root):
@@ -32,7 +32,7 @@ def with_listings(path, root):
 
     def listing(match):
         source, name = root / match[2], re.escape(match[3])
-        region = re.compile(rf"^[ \t]*(?://|#) \[{name}\]\n(.*?)^[ \t]*(?://|#) \[{name} end\]", re.M | re.S)
+        region = re.compile(rf"^[ \t]*(?://|#|/\*) \[{name}\](?: \*/)?\n(.*?)^[ \t]*(?://|#|/\*) \[{name} end\]", re.M | re.S)
         found = region.findall(source.read_text()) if source.exists() else []
         if len(found) != 1:
             faults.append(f"{path.relative_to(root)}: {match[2]} has {len(found)} regions '// [{match[3]}]', need one")
@@ -41,7 +41,7 @@ def with_listings(path, root):
 
     text = path.read_text()
     if len(QUOTED.findall(text)) != text.count("<!-- listing:"):
-        faults.append(f"{path.relative_to(root)}: a place for a listing is not followed by ```cpp or ```python")
+        faults.append(f"{path.relative_to(root)}: a place for a listing is not followed by ```cpp, ```c or ```python")
     return text, QUOTED.sub(listing, text), faults
 
 
