@@ -173,9 +173,8 @@ class Communicator(_Handle):
             return kind(run)
 
         def post(begin, peer, tag, memory, count):
-            if count:
-                bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
-                begun.append((begin(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
+            bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
+            begun.append((begin(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
 
         def wait(_):
             while begun:

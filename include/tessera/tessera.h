@@ -56,7 +56,8 @@ TESSERA_API tessera_status tessera_communicator_mpi(const void* comm, double tim
 
 /* Messages between ranks that the caller carries. Each function returns 0, or another number if it failed: then the call that needed it
    returns TESSERA_COMMUNICATOR_ERROR with the number. `send` and `receive` begin a transfer, whose memory stays in use until `wait`
-   returns; messages of one pair of ranks and one tag arrive in the order in which they were sent. `peer` is never this rank. */
+   returns; messages of one pair of ranks and one tag arrive in the order in which they were sent. `peer` is never this rank, and
+   `count` never 0. */
 typedef struct tessera_messages {
   size_t struct_size; /* sizeof(tessera_messages) */
   void* context;      /* what the functions get */
