@@ -77,14 +77,13 @@ std::vector<tessera::FeatureSpec> features_of(const tessera_feature* features, s
   for (const tessera_feature& feature : array(features, count, call, "features")) {
     const std::string_view name =
         keep(names, feature.name, call, fmt::format("feature {}", specs.size()));
-    const int pooling = static_cast<int>(feature.pooling);
-    tessera::require(pooling >= 0 && pooling <= 4,
+    tessera::require(feature.pooling >= 0 && feature.pooling <= 4,
                      "{}: feature '{}' has pooling {}; there are 0 (sum) to 4 (sequence)", call,
-                     name, pooling);
+                     name, feature.pooling);
     specs.push_back(
         {.name = name,
          .table = keep(names, feature.table, call, fmt::format("the table of feature '{}'", name)),
-         .pooling = static_cast<tessera::Pooling>(pooling),
+         .pooling = static_cast<tessera::Pooling>(feature.pooling),
          .weighted = feature.weighted != 0});
   }
   return specs;

@@ -100,7 +100,7 @@ typedef enum tessera_pooling {
 typedef struct tessera_feature {
   const char* name;
   const char* table;
-  tessera_pooling pooling;
+  int pooling;  /* a tessera_pooling */
   int weighted; /* not 0: it reads the batch's weights */
 } tessera_feature;
 
