@@ -5,7 +5,7 @@
 
 tessera_test(bridges/dlpack)
 
-tessera_test(c/library)
+tessera_test(c/library THREADS)
 
 tessera_test(checkpoint/crc32)
 tessera_test(checkpoint/faults)
