@@ -192,11 +192,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
     head_ = message.method() == http::verb::head;
     HttpRequest request{.method = head_ ? "GET" : std::string(message.method_string()),
                         .target = std::string(message.target()),
-                        .encoding = std::string(message[http::field::content_encoding]),
+                        .encoding = joined(http::field::content_encoding).value_or(""),
+                        .accepts = joined(http::field::accept_encoding),
+                        .most_body = shared_.options.most_body,
                         .held = &held_};
     if (const auto found = message.find("Inference-Header-Content-Length"); found != message.end())
       request.json_bytes = std::string(found->value());
     return request;
+  }
+
+  /// A header's lists, which may be on several lines; none if there is no such header.
+  std::optional<std::string> joined(http::field name) const {
+    std::optional<std::string> all;
+    for (auto [line, end] = parser_->get().equal_range(name); line != end; ++line)
+      all = all ? *all + "," + std::string(line->value()) : std::string(line->value());
+    return all;
   }
 
   void handle() {
@@ -253,6 +263,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     response_.set(http::field::content_type, reply.type);
     if (reply.json_bytes > 0)
       response_.set("Inference-Header-Content-Length", std::to_string(reply.json_bytes));
+    if (reply.coding != Coding::identity) {
+      response_.set(http::field::content_encoding, name_of(reply.coding));
+      response_.set(http::field::vary, "Accept-Encoding");
+    }
+    if (reply.status == 415) response_.set(http::field::accept_encoding, "gzip, deflate");
     if (reply.status == 503) response_.set(http::field::retry_after, "1");
     response_.keep_alive(keep_alive_ && !shared_.leaving);
     response_.content_length(reply.body.size());

@@ -293,6 +293,11 @@ class Workers {
   std::vector<std::thread> threads_;
 };
 
+void pack(HttpReply& reply, Coding coding) {
+  if (coding != Coding::identity) reply.body = packed(reply.body, coding);
+  reply.coding = coding;
+}
+
 }  // namespace
 
 struct Service::Parts {
@@ -352,8 +357,9 @@ struct Service::Parts {
   };
   struct Route {
     Asks asks;
-    std::string name{};          ///< of the model
-    Version* version = nullptr;  ///< null: of none
+    std::string name{};                ///< of the model
+    Version* version = nullptr;        ///< null: of none
+    Coding coding = Coding::identity;  ///< of the request's body
   };
   /// Throws Refusal.
   Route route(const HttpRequest& http) {
@@ -394,10 +400,12 @@ struct Service::Parts {
                                      "and infer",
                                      detail::quoted(path[verb])));
     Route infer = found("POST", {Asks::infer, path[2], version});
-    if (!http.encoding.empty() && http.encoding != "identity")
-      throw Refusal(415, fmt::format("bodies of Content-Encoding {} are not served; send the "
-                                     "plain one",
+    const std::optional<Coding> coding = coding_of(http.encoding);
+    if (!coding)
+      throw Refusal(415, fmt::format("bodies of Content-Encoding {} are not read; send gzip or "
+                                     "deflate, one of them, or the plain body",
                                      detail::quoted(http.encoding)));
+    infer.coding = *coding;
     return infer;
   }
 
@@ -468,6 +476,7 @@ struct Service::Parts {
 /// An inference request from its body to its reply. Ends itself.
 struct Service::Inference {
   Clock::time_point begin = Clock::now();
+  Coding coding = Coding::identity, reply_coding = Coding::identity;
   std::string name;  ///< of the model
   Version* version = nullptr;
   std::int64_t step = 0;  ///< of the model that scores it
@@ -516,7 +525,14 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
   Parts& parts = *parts_;
   answer_faults(reply, [&] {
     const Parts::Route route = parts.route(http);
+    const std::optional<Coding> accepted = accepted_coding(
+        http.accepts ? std::optional<std::string_view>(*http.accepts) : std::nullopt);
+    if (!accepted)
+      throw Refusal(406, fmt::format("replies are plain, gzip or deflate, and Accept-Encoding {} "
+                                     "takes none of them; leave it out",
+                                     detail::quoted(*http.accepts)));
     const auto answer = [&](HttpReply made) {
+      pack(made, *accepted);
       parts.count(made.status);
       reply(std::move(made));
     };
@@ -571,7 +587,11 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
     inference->version = route.version;
     inference->http = std::move(http);
     inference->reply = reply;
-    if (inference->http.body.size() <= kLong) return infer(inference);
+    inference->coding = route.coding;
+    inference->reply_coding = *accepted;
+    // a short body may unpack to a long one
+    if (inference->http.body.size() <= kLong && route.coding == Coding::identity)
+      return infer(inference);
     parts.readers.add([this, inference = std::move(inference)] { infer(inference); });
   });
 }
@@ -588,6 +608,12 @@ void Service::infer(const std::shared_ptr<Inference>& inference) {
     const auto hold = [&](std::uint64_t bytes) {
       if (held != nullptr && !held->set(bytes)) throw Refusal(503, kHeldTooMuch);
     };
+    if (inference->coding != Coding::identity) {
+      std::string& body = inference->http.body;
+      body = unpacked(body, inference->coding, inference->http.most_body,
+                      [&](std::uint64_t bytes) { hold(body.capacity() + bytes); });
+      hold(body.capacity());
+    }
     std::optional<std::string_view> json_bytes;
     if (inference->http.json_bytes) json_bytes = *inference->http.json_bytes;
     InferRequest& request = inference->request;
@@ -624,6 +650,7 @@ void Service::infer(const std::shared_ptr<Inference>& inference) {
         made.body = std::move(scored.body);
         made.json_bytes = scored.json_bytes;
         if (scored.json_bytes > 0) made.type = "application/octet-stream";
+        pack(made, inference->reply_coding);
         parts_->count(made.status);
         inference->reply(std::move(made));
       });

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "coding.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -66,16 +68,19 @@ inline constexpr const char* kHeldTooMuch =
 /// What a connection has read.
 struct HttpRequest {
   std::string method, target, body{};
-  std::optional<std::string> json_bytes{};  ///< header Inference-Header-Content-Length
-  std::string encoding{};                   ///< header Content-Encoding
-  Held* held = nullptr;                     ///< until the reply; null: nothing is counted
+  std::optional<std::string> json_bytes{};            ///< header Inference-Header-Content-Length
+  std::string encoding{};                             ///< header Content-Encoding
+  std::optional<std::string> accepts{};               ///< header Accept-Encoding
+  std::uint64_t most_body = std::uint64_t{64} << 20;  ///< bytes that a packed body may unpack to
+  Held* held = nullptr;                               ///< until the reply; null: nothing is counted
 };
 
 struct HttpReply {
   int status = 200;
   std::string type = "application/json";
   std::string body;
-  std::size_t json_bytes = 0;  ///< of a body that binary tensors follow; else 0
+  std::size_t json_bytes = 0;  ///< of an unpacked body that binary tensors follow; else 0
+  Coding coding = Coding::identity;
 };
 
 /// The server without its connections: models by name and version, requests of the v2 protocol,

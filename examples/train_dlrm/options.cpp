@@ -713,8 +713,6 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
           "Batches whose gradients are summed for one step: as a batch of so many times the size, "
           "in the memory of one"),
       1, 1 << 20, "K");
-  // a row may be given to another key while its gradients wait
-  vocabulary->excludes(accumulate);
   buckets->excludes(accumulate);
   shared.emplace_back("--epochs", [&options] { return options.epochs_text(); });
   app.add_option_function<std::string>(

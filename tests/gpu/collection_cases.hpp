@@ -55,7 +55,8 @@ struct Training {
   bool equal_batches = false;
   /// all batches make one step, clipped by the norm, which is then the last output
   bool accumulates = false;
-  int clip = 0;  // then: 0 by the norm of all, 1 by value, 2 by the norm of each row
+  int clip = 0;          // then: 0 by the norm of all, 1 by value, 2 by the norm of each row
+  bool forgets = false;  // then: before each batch some rows begin anew, and lose their sums
   Chosen chosen{};
 
   template <class Backend, class Id, class O, class... Policies>
@@ -93,6 +94,14 @@ struct Training {
           which.push_back(static_cast<int>(f));
       Trace& trace = traces[static_cast<std::size_t>(host.rank())];
       for (std::size_t step = 0; step < batches.size(); ++step) {
+        if (forgets)
+          for (std::size_t t = 0; t < model.tables.size(); ++t) {
+            std::vector<std::int64_t> rows;
+            for (auto row = static_cast<std::int64_t>(step % 2); row < model.tables[t].rows;
+                 row += 3)
+              rows.push_back(row);
+            embeddings.reset_rows(static_cast<int>(t), rows);
+          }
         const random_layouts::Input<Id> input(batches[step], which, model_parallel ? 0 : begin,
                                               model_parallel ? samples : end, one_hot);
         const Array<Id, Backend> ids(backend, input.ids);
@@ -530,7 +539,7 @@ TEST_CASE(
 namespace {
 
 template <class O, class Id>
-void compare_accumulations(unsigned seed, int clip) {
+void compare_accumulations(unsigned seed, int clip, bool forgets) {
   Random random(seed);
   const random_layouts::Model model = random_layouts::random_model(random, true);
   const int ranks = 1 + static_cast<int>(seed % 3);
@@ -539,6 +548,7 @@ void compare_accumulations(unsigned seed, int clip) {
   Training plain = random_training(random, model, layout, false, false);
   plain.accumulates = true;
   plain.clip = clip;
+  plain.forgets = forgets;
   plain.model_parallel = false;
   const bool equal = seed % 2 == 1 && std::ssize(plain.batches.front().front()) % ranks == 0;
   const Training training = equal ? with_equal_batches(random, plain) : plain;
@@ -552,6 +562,7 @@ void compare_accumulations(unsigned seed, int clip) {
   Training alone{model, one, training.batches, training.gradients, training.one_hot};
   alone.accumulates = true;
   alone.clip = clip;
+  alone.forgets = forgets;
   const Trace single = alone.run<Cuda, Id, O>();
   CHECK((found.tables == single.tables));
   CHECK(found.outputs.back() == single.outputs.back());
@@ -559,14 +570,16 @@ void compare_accumulations(unsigned seed, int clip) {
 
 }  // namespace
 
-TEST_CASE("collection: accumulated batches, clipped in every way; what LAMB measures of rows") {
+TEST_CASE(
+    "collection: accumulated batches, clipped in every way, with rows that begin anew; what LAMB "
+    "measures of rows") {
   for (unsigned seed = 0; seed < 12; seed += slow_run ? 5 : 1) {
     // every way with every number of ranks and shape
     const int clip = static_cast<int>(slow_run ? seed / 5 : (seed + seed / 3) % 3);
     if (seed % 2 == 0)
-      compare_accumulations<Lamb, std::int32_t>(seed, clip);
+      compare_accumulations<Lamb, std::int32_t>(seed, clip, seed % 4 == 0);
     else
-      compare_accumulations<Sgd, std::int64_t>(seed, clip);
+      compare_accumulations<Sgd, std::int64_t>(seed, clip, seed % 4 == 1);
   }
 }
 

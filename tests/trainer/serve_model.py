@@ -13,6 +13,7 @@ too. evaluate_model's figures are those of the trainer's predictions. Exit code 
 import argparse
 import array
 import atexit
+import gzip
 import http.client
 import json
 import math
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 
 BATCH = 256
 TEST = 1024
@@ -270,8 +272,9 @@ def triton(binaries, folder, rows, expected):
         inputs = []
         for name, (datatype, shape, values) in criteo_columns(rows).items():
             inputs.append(triton_input(client, np, name, (datatype, shape, values), binary))
-        for outputs in (None, [client.InferRequestedOutput("score", binary_data=binary)]):
-            scores = triton_client.infer("model", inputs, outputs=outputs, request_id="x").as_numpy("score")
+        for outputs, coding in ((None, None), ([client.InferRequestedOutput("score", binary_data=binary)], None), (None, "gzip"), (None, "deflate")):
+            scores = triton_client.infer("model", inputs, outputs=outputs, request_id="x", request_compression_algorithm=coding,
+                                         response_compression_algorithm=coding).as_numpy("score")
             check(scores.shape == (TEST, 1) and scores.dtype == np.float32, scores.shape)
             if binary:
                 check(np.abs(scores[:, 0] - np.array(expected)).max() <= 1e-6)
@@ -284,8 +287,8 @@ def triton(binaries, folder, rows, expected):
     check(config["max_batch_size"] > 0 and config["input"][0] == {"name": "I1", "data_type": "TYPE_FP32", "dims": ["1"]}, config)
     check(config["input"][13]["data_type"] == "TYPE_STRING" and config["output"][0]["name"] == "score", config)
     (statistics,) = triton_client.get_inference_statistics("model", "1")["model_stats"]
-    check(statistics["inference_count"] == 4 * TEST and statistics["execution_count"] == 4, statistics)
-    check(statistics["inference_stats"]["success"]["count"] == 4 and statistics["inference_stats"]["success"]["ns"] > 0)
+    check(statistics["inference_count"] == 8 * TEST and statistics["execution_count"] == 8, statistics)
+    check(statistics["inference_stats"]["success"]["count"] == 8 and statistics["inference_stats"]["success"]["ns"] > 0)
     check(abs(statistics["last_inference"] / 1e3 - time.time()) < 60, statistics)
     check(triton_client.get_model_repository_index() == [{"name": "model", "version": "1", "state": "READY"}])
     triton_client.close()
@@ -527,7 +530,6 @@ def test_wrong_requests(binaries, folder):
     refused(404, ["/v2/health/live"], path="/elsewhere", method="GET")
     refused(405, ["use POST"], path=infer, method="GET")
     refused(405, ["use GET"], path="/v2", method="POST")
-    refused(415, ["gzip"], valid_body(), headers={"Content-Encoding": "gzip"})
     refused(413, ["too large"], b"x" * 300_000)
     for binary_size, tail, words in ((8, b"\0" * 9, ["1 bytes follow"]), (3, b"\0" * 3, ["needs 8 bytes"])):
         body = valid_body()
@@ -554,6 +556,118 @@ def test_wrong_requests(binaries, folder):
                            (["--model", "x"], "NAME=DIR"), (["--checkpoint", folder / "dot", "--host", "example"], "address")):
         ended = subprocess.run([binaries / "serve_model", "--port", "0", *options], capture_output=True, text=True)
         check(ended.returncode in (1, 2) and words in ended.stderr and ended.stderr.count("\n") == 1, options, ended)
+
+
+PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
+UNPACK = {"gzip": gzip.decompress, "deflate": zlib.decompress, None: lambda body: body}
+
+
+def unpack_strictly(name, body):
+    """Throws for what Python passes over: zeros and other bytes behind the end."""
+    out = b""
+    while True:
+        one = zlib.decompressobj(31 if name == "gzip" else 15)
+        out += one.decompress(body)
+        body = one.unused_data
+        if not one.eof or (body and (name == "deflate" or not body.startswith(b"\x1f\x8b"))):
+            raise ValueError
+        if not body:
+            return out
+
+
+def test_compressed(binaries, folder):
+    """Packed bodies and replies say what plain ones say; wrong ones are refused; what zlib of Python cannot unpack, the server does not."""
+    server = Server(binaries, "--checkpoint", folder / "dot", "--max-body", "1MiB", "--max-memory", "8MiB")
+    infer = "/v2/models/model/infer"
+    plain = json.dumps(valid_body(40)).encode()
+    body = valid_body(40)
+    for one in body["inputs"][:13]:
+        one.pop("data")
+        one["parameters"] = {"binary_data_size": 160}
+    head = json.dumps({**body, "outputs": [{"name": "score", "parameters": {"binary_data": True}}]}).encode()
+    binary, sizes = head + array.array("f", [1.5] * 40 * 13).tobytes(), {"Inference-Header-Content-Length": str(len(head))}
+    expected = {b: server.call("POST", infer, b, h)[1] for b, h in ((plain, {}), (binary, sizes))}
+    for sent, more in ((plain, {}), (binary, sizes)):
+        for name, header in (("gzip", "gzip"), ("gzip", "X-GZip"), ("deflate", "Deflate"), ("deflate", "identity, deflate,"), (None, "identity"), (None, "")):
+            for accepts, coding in ((None, None), ("gzip", "gzip"), ("deflate", "deflate"), ("deflate, gzip", "gzip"), ("identity", None), ("br", None),
+                                    ("gzip;q=0.2, deflate; Q=0.25", "deflate"), ("gzip;q=0.5, identity;q=0.6", None), ("*", "gzip"), ("", None),
+                                    ("gzip;q=0, *;q=0.001", "deflate"), ("x-gzip;q=1.000", "gzip"), ("gzip;q=2", None), ("gzip;q=x,,", None),
+                                    ("*;q=0, deflate", "deflate"), ("gzip;q=0.0000", None), ("br;q=1, identity;q=0, deflate;q=0.1", "deflate")):
+                headers = {"Content-Encoding": header, **more} | ({} if accepts is None else {"Accept-Encoding": accepts})
+                status, text, got = server.call("POST", infer, PACK[name](sent) if name else sent, headers)
+                check(status == 200 and got.get("Content-Encoding") == coding, header, accepts, status, got, text[:200])
+                check(got.get("Vary") == ("Accept-Encoding" if coding else None), got)
+                check(UNPACK[coding](text) == expected[sent], header, accepts, "other bytes")
+                check(("Inference-Header-Content-Length" in got) == (sent is binary))
+    # members that follow each other are one body; all other paths pack, too
+    check(server.call("POST", infer, gzip.compress(plain[:99]) + gzip.compress(b"") + gzip.compress(plain[99:]), {"Content-Encoding": "gzip"})[1] == expected[plain])
+    _, text, got = server.call("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+    check(b"serve_samples_total" in gzip.decompress(text) and got["Content-Encoding"] == "gzip")
+    check(server.call("HEAD", "/v2/models/model", headers={"Accept-Encoding": "gzip"})[2]["Content-Length"] ==
+          server.call("GET", "/v2/models/model", headers={"Accept-Encoding": "gzip"})[2]["Content-Length"])
+
+    def refused(status, words, body, encoding, **more):
+        got, text, headers = server.call("POST", infer, body, {"Content-Encoding": encoding, **{k.replace("_", "-"): v for k, v in more.items()}})
+        error = json.loads(text)["error"]
+        check(got == status and all(word in error for word in words), encoding, "gave", got, error)
+        check(headers.get("Accept-Encoding") == ("gzip, deflate" if status == 415 else None), headers)
+
+    for encoding in ("br", "zstd", "compress", "gzip, deflate", "gzip,gzip", "gzip;q=1", "g zip"):
+        refused(415, [f"'{encoding}'", "gzip or deflate"], gzip.compress(plain), encoding)
+    for name, pack in PACK.items():
+        whole = pack(plain)
+        refused(400, ["damaged", "header", name], plain, name)
+        refused(400, ["damaged"], whole[:50] + bytes([whole[50] ^ 255]) + whole[51:], name)
+        refused(400, ["cut off"], whole[:-1], name)
+        refused(400, ["cut off"], b"", name)
+        refused(400, ["followed by 3 other bytes"], whole + b"abc", name)
+        refused(400, ["JSON"], pack(b""), name)
+        refused(400, ["JSON"], pack(b"{nonsense"), name)
+        refused(400, ["Inference-Header-Content-Length"], pack(binary), name, Inference_Header_Content_Length=str(len(binary) + 1))
+        refused(413, ["too large", "unpacks", "1048576"], pack(b" " * (1 << 30)), name)
+        refused(413, ["unpacks"], pack(b" " * (1 << 20) + b" "), name)
+        refused(400, ["JSON"], pack(b" " * (1 << 20)), name)
+        refused(413, ["too large"], b"x" * (2 << 20), name)
+    refused(400, ["cut off"], gzip.compress(plain) + gzip.compress(b"abc")[:9], "gzip")
+    refused(400, ["header"], zlib.compress(plain), "gzip")
+    refused(400, ["header"], gzip.compress(plain), "deflate")
+    with_dictionary = zlib.compressobj(zdict=plain)
+    refused(400, ["dictionary"], with_dictionary.compress(plain) + with_dictionary.flush(), "deflate")
+    for accepts in ("identity;q=0", "*;q=0", "gzip;q=0, deflate;q=0, identity;q=0.000"):
+        refused(406, [f"'{accepts}'", "leave it out"], plain, "identity", Accept_Encoding=accepts)
+    with socket.create_connection(("127.0.0.1", server.port), 60) as client:  # a list on two lines is one list
+        client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}" % infer.encode())
+        check(client.makefile("rb").readline().split()[1] == b"415")
+    rng, unpacked = random.Random(6), 0
+    for turn in range(400):
+        name = rng.choice(list(PACK))
+        sent = mutate(PACK[name](plain), rng) if turn % 4 else PACK[name](mutate(plain, rng))
+        if turn % 4 == 3:
+            sent = bytearray(PACK[name](plain))
+            sent[rng.randrange(len(sent))] ^= 1 << rng.randrange(8)
+        try:
+            body = unpack_strictly(name, bytes(sent))
+        except (zlib.error, ValueError):
+            body = None
+        status, text, _ = server.call("POST", infer, bytes(sent), {"Content-Encoding": name})
+        if body is None:
+            check(status == 400 and " data are " in json.loads(text)["error"], turn, name, status, text)
+        else:
+            unpacked += 1
+            check((status, text) == server.call("POST", infer, body)[:2], turn, name, status, text)
+    check(100 <= unpacked < 300, unpacked)
+    # eight at once, each of which would unpack to as much as all may hold
+    bomb = gzip.compress(b" " * (1 << 30))
+    memory = lambda: int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    before, statuses = memory(), []
+    bombs = [threading.Thread(target=lambda: statuses.append(server.call("POST", infer, bomb, {"Content-Encoding": "gzip"})[0])) for _ in range(8)]
+    for thread in bombs:
+        thread.start()
+    for thread in bombs:
+        thread.join()
+    check(set(statuses) <= {413, 503} and memory() - before < 64 << 20, statuses, memory() - before)
+    check(server.call("POST", infer, plain)[1] == expected[plain])
+    server.end()
 
 
 def test_limits(binaries, checkpoint):
@@ -1011,6 +1125,7 @@ def main():
         folder = pathlib.Path(name)
         test_scores(arguments.binaries, folder)
         test_wrong_requests(arguments.binaries, folder)
+        test_compressed(arguments.binaries, folder)
         test_command_line(arguments.binaries)
         test_limits(arguments.binaries, folder / "dot")
         test_end(arguments.binaries, folder / "dot")

@@ -370,7 +370,6 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--virtual-ranks 8 --bucket-kib 4", "--bucket-kib");
   check_fails("--trace-steps 4", "--trace");
   check_fails("--accumulate 2 --bucket-kib 4", "--accumulate");
-  check_fails("--accumulate 2 --vocabulary", "--accumulate");
   check_fails("--ranks 0", "--ranks");
   check_fails("--ranks many", "--ranks");
   check_fails("--threads-per-rank 0", "--threads-per-rank");

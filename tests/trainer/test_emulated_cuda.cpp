@@ -76,6 +76,35 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("accumulated batches between which rows change hands give the host's model") {
+  const TemporaryFolder folder;
+  const std::filesystem::path clicks = folder.path / "a.csv", schema = folder.path / "s.yaml";
+  std::ofstream csv(clicks);
+  csv << "y,n,c,d\n";
+  // a new category every third line; the label follows its parity
+  for (unsigned i = 0; i < 1500; ++i)
+    csv << ((i / 3 + i * i % 7 / 5) % 2) << ',' << i % 13 << ",c" << i / 3 % 2 + i / 30 * 2 << ",d"
+        << i / 3 << '\n';
+  csv.close();
+  std::ofstream(schema) << "label: y\nnumeric: [n]\ncategorical: [c, d]\n";
+  const std::string base = "--data " + clicks.string() + " --schema " + schema.string() +
+                           " --vocabulary --min-count 1 --max-rows 60 --batch-size 50 --epochs 2 "
+                           "--embedding-width 8 --top-mlp 16 --shuffle-window 1 ";
+  for (const std::string how :
+       {"--bottom-mlp 8 --ranks 2 --accumulate 3 ",
+        "--model wide-deep --ranks 3 --plan row-wise --accumulate 2 --clip-norm 0.5 "
+        "--optimizer adam --overlap "}) {
+    CAPTURE(how);
+    const auto loss_of = [&](const std::string& rest) {
+      return results_of(base + how + rest).at("logloss").get<double>();
+    };
+    const double host = loss_of("--eviction oldest --backend host"),
+                 cuda = loss_of("--eviction oldest --backend cuda");
+    CHECK(std::abs(host - cuda) < 1e-5);
+    CHECK(host != loss_of("--eviction none --backend host"));  // rows do change hands
+  }
+}
+
 TEST_CASE("virtual ranks: accumulated batches give one model on any ranks, to the bit") {
   const std::string how = "--virtual-ranks 4 --accumulate 2 ";
   const double one = loss(how + "--backend cuda");

@@ -338,8 +338,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   // ---- tables ----
 
-  /// Lets rows of a table (index in layout().tables) that this rank holds start anew: see
-  /// Vocabulary.
+  /// Lets rows of a table (index in layout().tables) that this rank holds start anew, without what
+  /// was accumulated for them: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     const detail::ObservedUpdate observed(stages_.updater.observers());
     store_.reset_rows(backend_, table, rows, options_.optimizer,

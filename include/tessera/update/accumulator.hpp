@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/op/copy_rows.hpp>
 #include <tessera/op/gradients.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -39,7 +40,11 @@ class Accumulator {
         tables_(tables),
         updater_(updater),
         arenas_(tables.arenas().size()),
-        joins_lists_(communicator.size() > 1 && meets_copies(tables.layout())) {}
+        joins_lists_(communicator.size() > 1 && meets_copies(tables.layout())) {
+    updater.accumulates_in(*this);
+  }
+  Accumulator(const Accumulator&) = delete;
+  Accumulator& operator=(const Accumulator&) = delete;
 
   void require_none(std::string_view call) const {
     require(batches_ == 0,
@@ -67,6 +72,16 @@ class Accumulator {
   void skip(State& step) {
     skipped_ = true;
     step.progress.accumulated_no_more();
+  }
+
+  /// Drops the sums of rows of arena `a`, as if they had got no gradients: those are of a key that
+  /// has lost its row. Lists stay ascending, and alike on all ranks that drop the same rows.
+  void drop(std::size_t a, std::span<const std::int64_t> rows) {
+    PerArena& arena = arenas_[a];
+    std::vector<std::int64_t> dropped(rows.begin(), rows.end());
+    std::sort(dropped.begin(), dropped.end());
+    for (std::size_t i = 0; i < arena.merged.size(); ++i)
+      drop(arena.merged[i], arena.sums[i], dropped, tables_.arenas()[a].width());
   }
 
   /// Lets ranks tell each other their rates and clipping, which must be the same, and their
@@ -233,6 +248,38 @@ class Accumulator {
 
   std::span<float> gradients(std::size_t a, const op::MergedGradients& list) const {
     return {list.gradients, static_cast<std::size_t>(list.count * tables_.arenas()[a].width())};
+  }
+
+  /// Drops the sums of rows, which ascend.
+  void drop(op::MergedGradients& list, Sums& sums, const std::vector<std::int64_t>& dropped,
+            int width) {
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(list.count)), places;
+    backend_.copy(rows.data(), list.rows, rows.size() * sizeof(std::int64_t));
+    backend_.synchronize();
+    for (std::int64_t i = 0; i < list.count; ++i)
+      if (!std::binary_search(dropped.begin(), dropped.end(), rows[static_cast<std::size_t>(i)]))
+        places.push_back(i);
+    if (places.size() == rows.size()) return;
+    Sums kept;
+    const op::MergedGradients now =
+        Room(backend_, kept, width).make(static_cast<std::int64_t>(places.size()));
+    if (now.count != 0) {
+      Buffer<std::int64_t, Backend> from;
+      from.resize(backend_, places.size());
+      backend_.copy(from.data(), places.data(), places.size() * sizeof(std::int64_t));
+      const auto copy = [&](const auto* source, auto* target, std::int64_t bytes) {
+        op::run<op::CopyRows>(backend_,
+                              {{reinterpret_cast<const std::byte*>(source), bytes, from.data()},
+                               {reinterpret_cast<std::byte*>(target), bytes},
+                               now.count,
+                               bytes});
+      };
+      copy(list.rows, now.rows, sizeof(std::int64_t));
+      copy(list.gradients, now.gradients, width * std::int64_t{sizeof(float)});
+      backend_.synchronize();  // `places` ends here
+    }
+    sums = std::move(kept);
+    list = now;
   }
 
   /// Adds groups. `check`: throws where there are too many, and does no more.

@@ -26,6 +26,9 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
+template <Shared Tables, class Backend, class Comm>
+class Accumulator;
+
 /// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated
 /// ones first gather all ranks' merged gradients; those whose columns are cut, under a row-wise
 /// optimizer, first exchange parts of the mean squares.
@@ -76,10 +79,16 @@ class Updater {
   }
   std::int64_t split_rows() const { return split_rows_; }
 
+  /// Sets whose sums rows lose that start anew.
+  void accumulates_in(Accumulator<Tables, Backend, Comm>& accumulator) {
+    accumulator_ = &accumulator;
+  }
+
   /// Tells them of rows of arena `a` that will change by other means than an update.
   void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
     for (MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
     for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
+    if (accumulator_ != nullptr) accumulator_->drop(a, rows);
   }
 
   /// Returns whether ranks must talk about arena `a` before its rows can be updated.
@@ -454,6 +463,7 @@ class Updater {
   std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
+  Accumulator<Tables, Backend, Comm>* accumulator_ = nullptr;
   std::vector<std::int64_t> touched_;
   std::int64_t* merged_row_counter_ = nullptr;
   std::int64_t split_rows_ = 0;
