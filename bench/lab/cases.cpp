@@ -70,6 +70,10 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
       grid.tables.push_back({Cut::grid, table.width % 2 == 0 ? 2 : 1,
                              std::vector<int>(table.width % 2 == 0 ? 2 : 1, 0)});
     layout.shards = shards_of(grid, uncut);
+  } else if (name == "interleaved") {
+    tessera::detail::PlanChoice dealt;
+    dealt.tables.assign(uncut.tables.size(), {.cut = Cut::interleaved});
+    layout.shards = shards_of(dealt, uncut);
   } else if (const auto policy =
                  std::find_if(settings.policies.begin(), settings.policies.end(),
                               [&](const NamedPolicy& known) { return name == known.name; });
@@ -79,7 +83,7 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
     if (ranks_of(name) != uncut.ranks()) return std::nullopt;
     layout = read_plan_file(name, uncut.tables, uncut.features, uncut.topology);
   } else {
-    std::vector<std::string> known{"auto", "grid"};
+    std::vector<std::string> known{"auto", "grid", "interleaved"};
     for (const auto& [known_name, value] : kStrategies) known.emplace_back(known_name);
     for (const NamedPolicy& own : settings.policies) known.push_back(own.name);
     throw InvalidArgument(
@@ -163,7 +167,9 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
                 .deduplicate = deduplicate,
                 .layout = *layout,
                 .predicted = !deduplicate};
-            c.prediction = predict(*layout, cluster, workload, true);
+            Workload asked = workload;
+            asked.deduplicate = deduplicate;
+            c.prediction = predict(*layout, cluster, asked, true);
             cases.push_back(std::move(c));
           }
         }

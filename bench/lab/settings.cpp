@@ -38,7 +38,7 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->option_text("FOLDER|FILE");
   app.add_option("--plans", o.plans,
                  "auto, table-wise, memory-balanced, memory-optimized, column-wise, row-wise, "
-                 "replicated, grid, and plan files")
+                 "interleaved, replicated, grid, and plan files")
       ->delimiter(',')
       ->option_text("PLAN,... [auto,table-wise,column-wise,row-wise]");
   app.add_option("--ranks", o.ranks,

@@ -73,6 +73,7 @@ detail::PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
   if (plan == "column-wise" && even) return planned_policy<ColumnWise<2>>("column-wise");
   if (plan == "column-wise") return planned_policy<TableWise<>>("table-wise");
   if (plan == "grid" && even) return planned_policy<Grid<2>>("grid");
+  if (plan == "interleaved") return planned_policy<RowWise<Interleaved>>("interleaved");
   require(plan == "row-wise" || plan == "grid", "there is no plan '{}'", plan);
   return planned_policy<RowWise<>>("row-wise");
 }

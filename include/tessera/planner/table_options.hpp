@@ -137,7 +137,7 @@ class TableOptions {
     // of all ranks
     const auto bytes_of = [&](const CutOption& o, std::int64_t part) {
       return static_cast<double>(part) *
-             (o.cut == Cut::replicated || o.cut == Cut::row_wise ? ranks_ : o.parts) *
+             (o.cut == Cut::replicated || by_rows(o.cut) ? ranks_ : o.parts) *
              (o.cut == Cut::grid ? layout_.topology.node_size() : 1);
     };
     std::vector<std::pair<double, int>> order;
