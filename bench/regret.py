@@ -62,8 +62,9 @@ def main():
     parser.add_argument("--tables", type=int, nargs=2, default=[5, 60], metavar=("LEAST", "MOST"))
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--out", default="regret")
-    parser.add_argument("rest", nargs="*", help="for bench_sharding, behind --")
-    options = parser.parse_args()
+    own = sys.argv[1:sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    options = parser.parse_args(own)
+    options.rest = sys.argv[len(own) + 2:]
     regrets, off = [], []
     print("| model | tables | ranks | fastest plan, ms | planner's, ms | regret | predicted: fastest, planner's |")
     print("|---|---|---|---|---|---|---|")

@@ -4,6 +4,7 @@
 
 #include "../../examples/support/files.hpp"
 #include "../../examples/tessera_plan/choices.hpp"
+#include "../../examples/tessera_plan/id_statistics.hpp"
 
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
@@ -133,7 +134,7 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
       uncut.features[f].hotness = std::max(1e-3, batches.hotness[f]);
     }
     for (std::size_t t = 0; t < uncut.tables.size() && !settings.ids.empty(); ++t)
-      uncut.tables[t].skew = fitted_skew(
+      uncut.tables[t].skew = plan::fitted_skew(
           batches.given[t], static_cast<double>(uncut.tables[t].rows), batches.distinct[t]);
     require(batches.samples % ranks == 0,
             "--batch: {} samples do not part among {} ranks; give a multiple of {}",

@@ -166,7 +166,7 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
       CAPTURE(skew);
       CAPTURE(slots);
       const DrawnCache drawn(rows, skew, ids, slots, 60);
-      const double missed = detail::missed_rows(n, static_cast<double>(slots), r, 0, r, skew);
+      const double missed = detail::IdLaw{r, skew}.missed(n, static_cast<double>(slots), 0, r);
       CHECK(missed == doctest::Approx(drawn.missed).epsilon(0.03));
       // The price of misses alone: weights and a row's state go both ways over the bus.
       Cluster cluster = bench::with_one({}, bench::kConstants.size());
@@ -213,9 +213,45 @@ TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
   // Blocks of sorted rows: each its own.
   for (const auto& [begin, end] : {std::pair(0, 5000), std::pair(5000, 20'000)}) {
     const double first = begin, last = end, slots = 3000;
-    CHECK(detail::missed_rows(300, slots, r, first, last, 1.05) <
+    CHECK(detail::IdLaw{r, 1.05}.missed(300, slots, first, last) <
           detail::distinct_rows(300, r, first, last, 1.05));
-    CHECK(detail::missed_rows(300, last - first, r, first, last, 1.05) == 0);
+    CHECK(detail::IdLaw{r, 1.05}.missed(300, last - first, first, last) == 0);
+  }
+}
+
+TEST_CASE("frequencies measured from some ids say what other ids touch, as the law does") {
+  const std::int64_t rows = 30'000;
+  const double r = static_cast<double>(rows);
+  for (const double skew : {0.6, 1.05, 1.4}) {
+    CAPTURE(skew);
+    const Sample recorded(rows, skew, 400'000, 1), other(rows, skew, 4'000, 2);
+    std::vector<std::int64_t> counts;
+    for (std::int64_t k = 0; k < rows; ++k)
+      if (const double n = recorded.within(k, k + 1); n > 0)
+        counts.push_back(static_cast<std::int64_t>(n));
+    const detail::RowFrequencies found = detail::row_frequencies(counts, rows);
+    double all_rows = 0, all_ids = 0;
+    for (const auto& group : found.groups) all_rows += group.rows, all_ids += group.share;
+    CHECK(all_rows == r);
+    CHECK(all_ids == doctest::Approx(1));
+    CHECK(found.groups.size() < 150);
+    const detail::IdLaw measured{r, 0, &found}, law{r, skew};
+    CHECK(measured.uneven());
+    CHECK(measured.distinct(4'000, 0, r) ==
+          doctest::Approx(other.distinct_within(0, rows)).epsilon(0.03));
+    CHECK(measured.share(0, 500) == doctest::Approx(law.share(0, 500)).epsilon(0.03));
+    const double slots = 1.5 * law.distinct(4'000, 0, r);
+    CHECK(measured.missed(4'000, slots, 0, r) ==
+          doctest::Approx(law.missed(4'000, slots, 0, r)).epsilon(0.05));
+    // and a model of them
+    Layout layout = uncut_layout({4}, {{.name = "t", .rows = rows, .width = 8, .skew = skew}});
+    layout.shards = shards_of(strategy_choice(Strategy::row_wise, layout), layout);
+    const Workload workload{.batch = 4'000, .sorted_ids = true};
+    const double by_law = predict(layout, cpu_host(4, 0), workload).step_seconds;
+    layout.tables[0].frequencies = &found;
+    layout.tables[0].skew = 0;
+    CHECK(predict(layout, cpu_host(4, 0), workload).step_seconds ==
+          doctest::Approx(by_law).epsilon(0.03));
   }
 }
 

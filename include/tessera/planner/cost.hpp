@@ -98,7 +98,9 @@ class CostModel {
       tables_.push_back({.rows = static_cast<double>(table.rows),
                          .width = table.width,
                          .memory = memory_cost(table, workload.memory),
-                         .skew = table.skew < 0 ? workload.skew : table.skew});
+                         .law = {.rows = static_cast<double>(table.rows),
+                                 .skew = table.skew < 0 ? workload.skew : table.skew,
+                                 .measured = table.frequencies}});
     for (std::size_t f = 0; f < features.size(); ++f) {
       const int t = feature_table[f];
       if (t < 0) continue;
@@ -114,9 +116,8 @@ class CostModel {
       }
     }
     for (Table& t : tables_) {
-      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank =
-          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct = t.law.distinct(t.given, 0, t.rows);
+      t.distinct_of_rank = ranks_ == 1 ? t.distinct : t.law.distinct(t.given / ranks_, 0, t.rows);
     }
   }
   /// Sends lengths if `ragged`: of a model of which only some tables are here.
@@ -136,8 +137,7 @@ class CostModel {
   /// Returns the bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
-  /// Returns the exponent of the power law of a table's ids.
-  constexpr double skew(int table) const { return tables_[table].skew; }
+  constexpr bool uneven(int table) const { return tables_[table].law.uneven(); }
   /// Returns the bytes of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
@@ -207,8 +207,9 @@ class CostModel {
     double rows = 0;
     int width = 0;
     MemoryCost memory{};
-    double skew = 0, given = 0;  // ids of the batch
-    double ids = 0, bags = 0;    // that owners see
+    IdLaw law{};
+    double given = 0;          // ids of the batch
+    double ids = 0, bags = 0;  // that owners see
     double distinct = 0, distinct_of_rank = 0;
     std::vector<Feature> features{};
 
@@ -221,24 +222,22 @@ class CostModel {
 
   /// Returns a feature of whose ids each rank asks for the distinct ones among some rows.
   constexpr Feature asked_once(const Table& t, double ids, double begin, double end) const {
-    return {.hotness = 1,
-            .bags = ranks_ * distinct_rows(ids / ranks_, t.rows, begin, end, t.skew),
-            .given = ids};
+    return {.hotness = 1, .bags = ranks_ * t.law.distinct(ids / ranks_, begin, end), .given = ids};
   }
   static constexpr bool is_whole(const Table& t, const Rectangle& r) {
     return r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
   }
   /// Returns, of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r)
-               ? 1
-               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
-                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
+    const auto begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
+    return is_whole(t, r)         ? 1
+           : workload_.sorted_ids ? t.law.share(begin, end)
+                                  : (end - begin) / t.rows;
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
     return is_whole(t, r)         ? t.distinct
-           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
-                                                  static_cast<double>(r.row_end), t.skew)
+           : workload_.sorted_ids ? t.law.distinct(t.given, static_cast<double>(r.row_begin),
+                                                   static_cast<double>(r.row_end))
                                   : t.distinct * share_in(t, r);
   }
 
@@ -247,10 +246,9 @@ class CostModel {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
     return workload_.sorted_ids
-               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
-                             static_cast<double>(r.row_end), t.skew)
-               : here / t.rows *
-                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+               ? t.law.missed(t.given, slots, static_cast<double>(r.row_begin),
+                              static_cast<double>(r.row_end))
+               : here / t.rows * t.law.missed(t.given, slots * t.rows / here, 0, t.rows);
   }
   /// Returns the seconds: each row is read, and as many go back, into blocks of files read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {

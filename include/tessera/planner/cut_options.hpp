@@ -278,7 +278,7 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
       add(Cut::row_wise, 1);
     // some rows are asked for more than others, and known
     if (all > 1 && wanted(Cut::interleaved) &&
-        (pin != nullptr || (model.workload().sorted_ids && model.skew(t) > 0 &&
+        (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) &&
                             worth(1, RowWise<Interleaved>::count(table, layout.topology)))))
       add(Cut::interleaved, 1);
     for (int k = 1; k <= all && k <= table.width; ++k) {

@@ -170,7 +170,8 @@ class TableOptions {
     std::vector<std::vector<int>> groups;
     const auto key = [&](int t) {
       const TableSpec& table = layout_.tables[t];
-      return std::tuple(table.rows, table.width, table.skew, count(t), model_.ids_of(t));
+      return std::tuple(table.rows, table.width, table.skew, table.frequencies, count(t),
+                        model_.ids_of(t));
     };
     std::vector<int> order(tables());
     for (std::size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
