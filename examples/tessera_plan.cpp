@@ -348,8 +348,9 @@ void measure_ids(Options& o) {
   const Layout uncut = uncut_layout(Topology{1}, o.read.tables, o.read.features);
   require(uncut.fault.ok(), "{}: {}", o.file, describe(uncut.fault));
   const std::string text = statistics_text(
-      read_ids(o.ids, uncut.features, uncut.tables, uncut.feature_table), uncut.features,
-      uncut.tables, uncut.feature_table, o.batch > 0 ? o.batch : o.read.workload.batch);
+      read_ids(o.ids, "--measure-ids", uncut.features, uncut.tables, uncut.feature_table),
+      uncut.features, uncut.tables, uncut.feature_table,
+      o.batch > 0 ? o.batch : o.read.workload.batch);
   take_statistics(o.read, o.ids, text);
   Output("--statistics", o.statistics).write(text);
 }

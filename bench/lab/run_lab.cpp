@@ -45,8 +45,8 @@ void run(Settings& settings) {
                         ? draw_batches(uncut.features, uncut.tables, uncut.feature_table,
                                        settings.batch, settings.batches, model.workload.skew,
                                        model.workload.sorted_ids, settings.seed)
-                        : batches_of(plan::read_ids(settings.ids, uncut.features, uncut.tables,
-                                                    uncut.feature_table),
+                        : batches_of(plan::read_ids(settings.ids, "--ids", uncut.features,
+                                                    uncut.tables, uncut.feature_table),
                                      settings.batch, settings.batches, settings.ids);
   count_rows(batches, uncut.tables.size(), uncut.feature_table);
   settings.steps = whole_turns(settings.steps, batches.views.size());

@@ -187,10 +187,11 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
 
 }  // namespace
 
-std::vector<FeatureIds> read_ids(const std::string& path, const std::vector<FeatureSpec>& features,
+std::vector<FeatureIds> read_ids(const std::string& path, const char* option,
+                                 const std::vector<FeatureSpec>& features,
                                  const std::vector<TableSpec>& tables,
                                  const std::vector<int>& feature_table) {
-  require<DataError>(fs::exists(path), "recorded ids: there is no '{}'", path);
+  require<DataError>(fs::exists(path), "{}: there is no '{}'", option, path);
   const auto read = !fs::is_directory(path)                            ? read_lines
                     : fs::exists(fs::path(path) / "feature_spec.yaml") ? read_dataset
                                                                        : read_folder;

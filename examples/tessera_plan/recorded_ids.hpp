@@ -20,9 +20,9 @@ struct FeatureIds {
 
 /// Reads recorded ids: a folder of FEATURE.values.npy and FEATURE.offsets.npy (without: one id a
 /// sample), a folder with a feature_spec.yaml, whose training samples are read, or a CSV or TSV file
-/// with a column for each feature. Throws tessera::DataError with the
+/// with a column for each feature. `option`: that named them, for errors. Throws tessera::DataError with the
 /// file and the element or line.
-std::vector<FeatureIds> read_ids(const std::string& path,
+std::vector<FeatureIds> read_ids(const std::string& path, const char* option,
                                  const std::vector<tessera::FeatureSpec>& features,
                                  const std::vector<tessera::TableSpec>& tables,
                                  const std::vector<int>& feature_table);

@@ -134,7 +134,8 @@ Workload workload_of(const Options& options) {
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
           .element_bytes = options.table_precision == "fp32" ? 4 : 2,
-          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2};
+          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
+          .memory = {.mean_squares = true}};  // of tables that keep a state for each row
 }
 
 /// Each table with what its optimizer and the precision make it cost.

@@ -492,6 +492,32 @@ TEST_CASE("the work of a step, by hand") {
         doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
 }
 
+TEST_CASE("mean squares of whole rows take time, most where columns are cut, by hand") {
+  // 100 rows of 32 columns, 8 samples of 3 ids: 100 (1 - exp(-0.24)) rows
+  const double rows = 100 * (1 - std::exp(-0.24));
+  const std::vector<TableSpec> tables{{.name = "t", .rows = 100, .width = 32, .hotness = 3}};
+  const Layout whole = make_layout({2}, tables, {}, {{0, {0, 100, 0, 32}, 0}}),
+               halves = make_layout({2}, tables, {},
+                                    {{0, {0, 100, 0, 16}, 0}, {0, {0, 100, 16, 32}, 1}});
+  const auto update = [&](const Layout& layout, double Cluster::* constant,
+                          const detail::MemoryCost& memory) {
+    Cluster c{.ranks = 2, .flops = 1};
+    for (const bench::Constant& k : bench::kConstants) c.*k.member = k.inverse ? bench::kNever : 0;
+    c.launch_seconds = c.node_latency = 0;
+    c.*constant = 1;
+    return bench::work_of(predict(layout, c, {.batch = 8, .skew = 0, .memory = memory})).update;
+  };
+  CHECK(update(whole, &Cluster::lookup_seconds, memory_cost_of<Adagrad>) == 0);
+  CHECK(update(halves, &Cluster::lookup_seconds, memory_cost_of<Adagrad>) == 0);
+  constexpr auto row_wise = memory_cost_of<RowWiseAdagrad>;
+  CHECK(update(whole, &Cluster::lookup_seconds, row_wise) == doctest::Approx(rows * 32 / 2));
+  // each half: its own columns twice
+  CHECK(update(halves, &Cluster::lookup_seconds, row_wise) == doctest::Approx(2 * rows * 16 * 2));
+  CHECK(update(whole, &Cluster::merge_seconds, row_wise) == doctest::Approx(24));
+  CHECK(update(halves, &Cluster::merge_seconds, row_wise) ==
+        doctest::Approx(2 * (24 + rows * 3 * 2)));
+}
+
 namespace {
 
 /// Plans of every kind on 1, 2 and 4 ranks, and the work that a machine with these constants would

@@ -597,7 +597,8 @@ TEST_CASE("--measure-ids: statistics of recorded ids, which another plan takes")
     CHECK(failed.status == 1);
     return failed.err;
   };
-  CHECK(refusal("--measure-ids none.csv").find("there is no 'none.csv'") != std::string::npos);
+  CHECK(refusal("--measure-ids none.csv").find("--measure-ids: there is no 'none.csv'") !=
+        std::string::npos);
   CHECK(refusal("--measure-ids m.json").find("line 1") != std::string::npos);
   CHECK(refusal("--statistics m.json").find("no file of statistics") != std::string::npos);
 }

@@ -46,7 +46,8 @@ struct Workload {
 template <class Optimizer, class T = float>
 inline constexpr detail::MemoryCost memory_cost_of{
     .per_element = static_cast<std::int64_t>(sizeof(T)) + detail::state_bytes<Optimizer>,
-    .per_row = 4 * Optimizer::row_states};
+    .per_row = 4 * Optimizer::row_states,
+    .mean_squares = Optimizer::needs_mean_square};
 
 namespace detail {
 
@@ -277,6 +278,14 @@ class CostModel {
     return distinct * 2 * bytes /
            (tier == Tier::host ? cluster_.bus_bandwidth : cluster_.gather_bandwidth);
   }
+  /// Returns the time of the mean squares of whole rows. Of cut rows each part works out sums of its
+  /// columns, sends them to the others, and puts all together.
+  constexpr double mean_square_seconds(const Table& t, double distinct, int width) const {
+    if (!t.memory.mean_squares) return 0;
+    const double parts = static_cast<double>(t.width) / width,
+                 sums = distinct * width * cluster_.lookup_seconds;
+    return parts < 2 ? sums / 2 : 2 * sums + distinct * 3 * parts * cluster_.merge_seconds;
+  }
   constexpr double merge_seconds(double ids, int width) const {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
   }
@@ -321,7 +330,8 @@ class CostModel {
          2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.memory, distinct, width, tier) + sources;
+               apply_seconds(t.memory, distinct, width, tier) +
+               mean_square_seconds(t, distinct, width) + sources;
     return c;
   }
 
@@ -336,6 +346,7 @@ class CostModel {
                features * cluster_.block_seconds;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
                apply_seconds(t.memory, t.distinct * share, width, tier) +
+               mean_square_seconds(t, t.distinct * share, width) +
                features * cluster_.block_seconds;
     if (ranks_ > 1)
       c.update += merge_seconds(local * ranks_, width) +
