@@ -6,6 +6,7 @@
 #include "support/options.hpp"
 #include "tessera_plan/choices.hpp"
 #include "tessera_plan/cluster_file.hpp"
+#include "tessera_plan/id_statistics.hpp"
 #include "tessera_plan/model.hpp"
 #include "tessera_plan/output.hpp"
 
@@ -33,7 +34,7 @@ using namespace plan;
 
 struct Options {
   std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header,
-                           name_space = "planned", page, svg, json, depfile;
+                           name_space = "planned", page, svg, json, depfile, ids, statistics;
   int ranks = 8, ranks_per_node = -1, cores = -1, width = 128, element_bytes = 4;
   double memory = -1, host_memory = -1, file_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::detail::PlanConstraints{}.memory_balance, memory_share = 0;
@@ -342,6 +343,18 @@ void apply_settings(CLI::App& app, Options& o) {
   }
 }
 
+/// Plans for recorded ids, and writes down what they say.
+void measure_ids(Options& o) {
+  const Layout uncut = uncut_layout(Topology{1}, o.read.tables, o.read.features);
+  require(uncut.fault.ok(), "{}: {}", o.file, describe(uncut.fault));
+  const std::string text = statistics_text(
+      read_ids(o.ids, "--measure-ids", uncut.features, uncut.tables, uncut.feature_table),
+      uncut.features, uncut.tables, uncut.feature_table,
+      o.batch > 0 ? o.batch : o.read.workload.batch);
+  take_statistics(o.read, o.ids, text);
+  Output("--statistics", o.statistics).write(text);
+}
+
 std::optional<Options> parse(int argc, char** argv) {
   Options o;
   CLI::App app(
@@ -387,6 +400,12 @@ std::optional<Options> parse(int argc, char** argv) {
       ->option_text("A [the file's, or 1.05]");
   app.add_option("--optimizer", o.optimizer)
       ->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
+  app.add_option("--measure-ids", o.ids,
+                 "Recorded ids to plan for, as bench_sharding --ids reads them: a folder or a file")
+      ->option_text("FOLDER|FILE");
+  app.add_option("--statistics", o.statistics,
+                 "What --measure-ids found: written with that option, read without it")
+      ->option_text("FILE");
   app.add_option("--element-bytes", o.element_bytes, "4, or 2 for tables of 16-bit elements")
       ->check(CLI::IsMember({2, 4}));
   app.add_option("--pin", o.pins,
@@ -429,7 +448,13 @@ std::optional<Options> parse(int argc, char** argv) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
   if (!support::parse(app, argc, argv)) return std::nullopt;
+  support::check_paths({{"FILE", o.file}, {"--measure-ids", o.ids}},
+                       {{"--statistics", o.ids.empty() ? std::string() : o.statistics}});
   o.read = read_model(o.file, o.model, o.width);
+  if (!o.ids.empty())
+    measure_ids(o);
+  else if (!o.statistics.empty())
+    take_statistics(o.read, o.statistics, support::read_file(o.statistics, "--statistics"));
   apply_settings(app, o);
   return o;
 }

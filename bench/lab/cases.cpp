@@ -4,6 +4,7 @@
 
 #include "../../examples/support/files.hpp"
 #include "../../examples/tessera_plan/choices.hpp"
+#include "../../examples/tessera_plan/id_statistics.hpp"
 
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
@@ -70,6 +71,10 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
       grid.tables.push_back({Cut::grid, table.width % 2 == 0 ? 2 : 1,
                              std::vector<int>(table.width % 2 == 0 ? 2 : 1, 0)});
     layout.shards = shards_of(grid, uncut);
+  } else if (name == "interleaved") {
+    tessera::detail::PlanChoice dealt;
+    dealt.tables.assign(uncut.tables.size(), {.cut = Cut::interleaved});
+    layout.shards = shards_of(dealt, uncut);
   } else if (const auto policy =
                  std::find_if(settings.policies.begin(), settings.policies.end(),
                               [&](const NamedPolicy& known) { return name == known.name; });
@@ -79,7 +84,7 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
     if (ranks_of(name) != uncut.ranks()) return std::nullopt;
     layout = read_plan_file(name, uncut.tables, uncut.features, uncut.topology);
   } else {
-    std::vector<std::string> known{"auto", "grid"};
+    std::vector<std::string> known{"auto", "grid", "interleaved"};
     for (const auto& [known_name, value] : kStrategies) known.emplace_back(known_name);
     for (const NamedPolicy& own : settings.policies) known.push_back(own.name);
     throw InvalidArgument(
@@ -129,7 +134,7 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
       uncut.features[f].hotness = std::max(1e-3, batches.hotness[f]);
     }
     for (std::size_t t = 0; t < uncut.tables.size() && !settings.ids.empty(); ++t)
-      uncut.tables[t].skew = fitted_skew(
+      uncut.tables[t].skew = plan::fitted_skew(
           batches.given[t], static_cast<double>(uncut.tables[t].rows), batches.distinct[t]);
     require(batches.samples % ranks == 0,
             "--batch: {} samples do not part among {} ranks; give a multiple of {}",
@@ -163,7 +168,9 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
                 .deduplicate = deduplicate,
                 .layout = *layout,
                 .predicted = !deduplicate};
-            c.prediction = predict(*layout, cluster, workload, true);
+            Workload asked = workload;
+            asked.deduplicate = deduplicate;
+            c.prediction = predict(*layout, cluster, asked, true);
             cases.push_back(std::move(c));
           }
         }

@@ -3,179 +3,19 @@
 #include "ids.hpp"
 
 #include <tessera/core/error.hpp>
-#include <tessera/io/mapped_file.hpp>
-#include <tessera/io/npy_header.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/planner/power_law.hpp>
-#include <tessera_data/compressed_file.hpp>
-#include <tessera_data/csv_reader.hpp>
+#include <tessera_data/permutation.hpp>
 #include <tessera_data/synthetic.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
-#include <string_view>
 #include <unordered_set>
 
 namespace lab {
-namespace {
 
 using namespace tessera;
-namespace fs = std::filesystem;
-
-/// The whole numbers of a .npy file of one dimension.
-std::vector<std::int64_t> read_npy(const fs::path& path) {
-  const tessera::detail::MappedFile file(path);
-  const std::string name = path.string();
-  const tessera::detail::NpyHeader header = tessera::detail::parse_npy_header(
-      file.bytes().first(std::min<std::size_t>(file.bytes().size(), 65'536)), file.bytes().size(),
-      name);
-  require<DataError>(header.shape.size() == 1, "file '{}': the array has {} dimensions; give one",
-                     name, header.shape.size());
-  using tessera::detail::TensorType;
-  require<DataError>(header.type == TensorType::i64 || header.type == TensorType::i32,
-                     "file '{}': the elements are {}; give int32 or int64", name,
-                     tessera::detail::tensor_type_name(header.type));
-  const auto count = static_cast<std::size_t>(header.shape[0]);
-  std::vector<std::int64_t> values(count);
-  const std::byte* const from = file.bytes().data() + header.data_offset;
-  if (header.type == TensorType::i64) {
-    if (count != 0) std::memcpy(values.data(), from, 8 * count);
-  } else {
-    std::vector<std::int32_t> narrow(count);
-    if (count != 0) std::memcpy(narrow.data(), from, 4 * count);
-    std::copy(narrow.begin(), narrow.end(), values.begin());
-  }
-  return values;
-}
-
-void check_rows(const std::vector<std::int64_t>& ids, const TableSpec& table,
-                const std::string& file) {
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    require<DataError>(ids[i] >= 0 && ids[i] < table.rows,
-                       "file '{}', element {}: id {} is not in table '{}' of {} rows", file, i,
-                       ids[i], table.name, table.rows);
-}
-
-FeatureIds read_feature(const fs::path& folder, const std::string& name, const TableSpec& table) {
-  const fs::path values = folder / (name + ".values.npy"),
-                 offsets = folder / (name + ".offsets.npy");
-  require<DataError>(fs::exists(values), "'{}' has no {}.values.npy, for feature '{}' of the model",
-                     folder.string(), name, name);
-  FeatureIds feature{read_npy(values), {}};
-  check_rows(feature.ids, table, values.string());
-  const auto count = static_cast<std::int64_t>(feature.ids.size());
-  if (!fs::exists(offsets)) {  // one id a sample
-    feature.offsets.resize(feature.ids.size() + 1);
-    for (std::int64_t i = 0; i <= count; ++i) feature.offsets[static_cast<std::size_t>(i)] = i;
-    return feature;
-  }
-  feature.offsets = read_npy(offsets);
-  require<DataError>(!feature.offsets.empty() && feature.offsets.front() == 0,
-                     "file '{}', element 0: offsets begin with 0", offsets.string());
-  for (std::size_t i = 1; i < feature.offsets.size(); ++i)
-    require<DataError>(feature.offsets[i] >= feature.offsets[i - 1],
-                       "file '{}', element {}: {} after {}; offsets never fall", offsets.string(),
-                       i, feature.offsets[i], feature.offsets[i - 1]);
-  require<DataError>(feature.offsets.back() == count,
-                     "file '{}', element {}: the offsets end at {}, but '{}' has {} ids",
-                     offsets.string(), feature.offsets.size() - 1, feature.offsets.back(),
-                     values.string(), count);
-  return feature;
-}
-
-std::vector<FeatureIds> read_folder(const fs::path& folder,
-                                    const std::vector<FeatureSpec>& features,
-                                    const std::vector<TableSpec>& tables,
-                                    const std::vector<int>& feature_table) {
-  std::vector<std::string> found;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    for (const std::string_view end : {".values.npy", ".offsets.npy"})
-      if (name.ends_with(end)) found.push_back(name.substr(0, name.size() - end.size()));
-  }
-  std::sort(found.begin(), found.end());
-  for (const std::string& name : found)
-    require<DataError>(std::any_of(features.begin(), features.end(),
-                                   [&](const FeatureSpec& f) { return f.name == name; }),
-                       "'{}' has ids of '{}', which is no feature of the model", folder.string(),
-                       name);
-  std::vector<FeatureIds> all;
-  for (std::size_t f = 0; f < features.size(); ++f)
-    all.push_back(read_feature(folder, std::string(features[f].name),
-                               tables[static_cast<std::size_t>(feature_table[f])]));
-  return all;
-}
-
-/// A header of features' names, then a line a sample; ids of one bag with | between.
-std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<FeatureSpec>& features,
-                                   const std::vector<TableSpec>& tables,
-                                   const std::vector<int>& feature_table) {
-  std::string plain = path.string();
-  for (const std::string_view end : {".gz", ".zst"})
-    if (plain.ends_with(end)) plain.resize(plain.size() - end.size());
-  CsvReaderOptions options;
-  options.separator = plain.ends_with(".tsv") ? "\t" : ",";
-  CsvReader reader(open_bytes(path), path.string(), options);
-  const std::string where = fmt::format("file '{}', line 1", path.string());
-  std::vector<std::size_t> places;
-  {
-    const std::span<const std::string_view> header = reader.header();
-    for (const FeatureSpec& feature : features)
-      places.push_back(column_place(header, feature.name, where, "the model"));
-    for (std::size_t c = 0; c < header.size(); ++c)
-      require<DataError>(std::find(places.begin(), places.end(), c) != places.end(),
-                         "{}: column '{}' is no feature of the model", where, header[c]);
-  }
-  std::vector<FeatureIds> all(features.size());
-  for (FeatureIds& feature : all) feature.offsets.push_back(0);
-  for (std::span<const std::string_view> fields = reader.next(); !fields.empty();
-       fields = reader.next()) {
-    require<DataError>(reader.field_count() == fields.size() && fields.size() == places.size(),
-                       "file '{}', line {}: {}", path.string(), reader.line(),
-                       reader.wrong_field_count());
-    for (std::size_t f = 0; f < features.size(); ++f) {
-      std::string_view text = fields[places[f]];
-      const TableSpec& table = tables[static_cast<std::size_t>(feature_table[f])];
-      while (!text.empty()) {
-        const std::size_t end = std::min(text.find('|'), text.size());
-        std::int64_t id = 0;
-        const auto [rest, error] = std::from_chars(text.data(), text.data() + end, id);
-        require<DataError>(
-            error == std::errc() && rest == text.data() + end,
-            "file '{}', line {}: '{}' of feature '{}' is no id; ids are row numbers, "
-            "with | between those of one sample",
-            path.string(), reader.line(), text.substr(0, end), features[f].name);
-        require<DataError>(id >= 0 && id < table.rows,
-                           "file '{}', line {}: id {} of feature '{}' is not in table '{}' of {} "
-                           "rows",
-                           path.string(), reader.line(), id, features[f].name, table.name,
-                           table.rows);
-        all[f].ids.push_back(id);
-        text.remove_prefix(std::min(end + 1, text.size()));
-      }
-      all[f].offsets.push_back(static_cast<std::int64_t>(all[f].ids.size()));
-    }
-  }
-  return all;
-}
-
-}  // namespace
-
-std::vector<FeatureIds> read_ids(const std::string& path, const std::vector<FeatureSpec>& features,
-                                 const std::vector<TableSpec>& tables,
-                                 const std::vector<int>& feature_table) {
-  require<DataError>(fs::exists(path), "--ids: there is no '{}'", path);
-  std::vector<FeatureIds> all = fs::is_directory(path)
-                                    ? read_folder(path, features, tables, feature_table)
-                                    : read_lines(path, features, tables, feature_table);
-  for (std::size_t f = 1; f < all.size(); ++f)
-    require<DataError>(all[f].samples() == all[0].samples(),
-                       "'{}': feature '{}' has {} samples, '{}' {}; all must have as many", path,
-                       features[f].name, all[f].samples(), features[0].name, all[0].samples());
-  return all;
-}
+using plan::FeatureIds;
 
 Batches batches_of(const std::vector<FeatureIds>& features, std::int64_t samples, int most,
                    const std::string& path) {
@@ -208,9 +48,87 @@ Batches batches_of(const std::vector<FeatureIds>& features, std::int64_t samples
   return all;
 }
 
+namespace {
+
+/// Draws rows as often as a table's were measured.
+class MeasuredRows {
+ public:
+  MeasuredRows(const TableSpec& table, bool sorted, std::uint64_t key)
+      : table_(table), sorted_(sorted), order_(table.rows, key) {
+    double share = 0, rows = 0;
+    if (table.frequencies == nullptr) return;
+    for (const auto& group : table.frequencies->groups) {
+      shares_.push_back(share += group.share);
+      rows_.push_back(rows);
+      rows += group.rows;
+    }
+  }
+  /// `u` and `v`: two random numbers in [0, 1).
+  std::int64_t operator()(double u, double v) const {
+    std::int64_t row = 0;
+    if (shares_.empty()) {  // no id was recorded
+      row = static_cast<std::int64_t>(u * static_cast<double>(table_.rows));
+    } else {
+      const auto g = static_cast<std::size_t>(
+          std::upper_bound(shares_.begin(), shares_.end() - 1, u * shares_.back()) -
+          shares_.begin());
+      row = static_cast<std::int64_t>(rows_[g] + v * table_.frequencies->groups[g].rows);
+    }
+    row = std::min(row, table_.rows - 1);
+    return sorted_ ? row : order_(row);
+  }
+
+ private:
+  const TableSpec& table_;
+  bool sorted_;
+  Permutation order_;
+  std::vector<double> shares_, rows_;  // up to a group's end; before it
+};
+
+Batches draw_measured(const std::vector<FeatureSpec>& features,
+                      const std::vector<TableSpec>& tables, const std::vector<int>& feature_table,
+                      std::int64_t samples, int count, bool sorted_ids, std::uint64_t seed) {
+  std::vector<MeasuredRows> laws;
+  for (std::size_t t = 0; t < tables.size(); ++t)
+    laws.emplace_back(tables[t], sorted_ids, seed + t);
+  Batches all;
+  all.samples = samples;
+  std::uint64_t number = 0;
+  const auto random = [&] {
+    return static_cast<double>(random_word(seed, 7, number++) >> 11) * 0x1p-53;
+  };
+  const bool one_hot = std::all_of(features.begin(), features.end(),
+                                   [](const FeatureSpec& f) { return f.hotness == 1; });
+  for (int b = 0; b < count; ++b) {
+    std::vector<std::int64_t>&ids = all.ids.emplace_back(), &offsets = all.offsets.emplace_back();
+    if (!one_hot) offsets.push_back(0);
+    for (std::size_t f = 0; f < features.size(); ++f)
+      for (std::int64_t s = 0; s < samples; ++s) {
+        const double hotness = features[f].hotness, whole = std::floor(hotness);
+        auto more = static_cast<std::int64_t>(whole);
+        if (hotness > whole && random() < hotness - whole) ++more;
+        for (; more > 0; --more) {
+          const double u = random();
+          ids.push_back(laws[static_cast<std::size_t>(feature_table[f])](u, random()));
+        }
+        if (!one_hot) offsets.push_back(static_cast<std::int64_t>(ids.size()));
+      }
+  }
+  for (std::size_t b = 0; b < all.ids.size(); ++b)
+    all.views.push_back(
+        {static_cast<std::int64_t>(features.size()), samples, all.ids[b], all.offsets[b], {}});
+  all.source = fmt::format("drawn as measured ({} batches of {})", count, samples);
+  return all;
+}
+
+}  // namespace
+
 Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector<TableSpec>& tables,
                      const std::vector<int>& feature_table, std::int64_t samples, int count,
                      double skew, bool sorted_ids, std::uint64_t seed) {
+  if (std::any_of(tables.begin(), tables.end(),
+                  [](const TableSpec& table) { return table.frequencies != nullptr; }))
+    return draw_measured(features, tables, feature_table, samples, count, sorted_ids, seed);
   std::vector<SyntheticFeature> drawn;
   for (std::size_t f = 0; f < features.size(); ++f) {
     const TableSpec& table = tables[static_cast<std::size_t>(feature_table[f])];
@@ -256,15 +174,6 @@ void count_rows(Batches& batches, std::size_t tables, const std::vector<int>& fe
       }
       batches.distinct[t] += static_cast<double>(rows.size()) / count;
     }
-}
-
-double fitted_skew(double ids, double rows, double distinct) {
-  double low = 0, high = 4;  // the more skew, the fewer rows
-  for (int i = 0; i < 40; ++i) {
-    const double middle = (low + high) / 2;
-    (tessera::detail::distinct_rows(ids, rows, 0, rows, middle) > distinct ? low : high) = middle;
-  }
-  return low < 1e-3 ? 0 : low;
 }
 
 }  // namespace lab

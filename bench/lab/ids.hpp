@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../../examples/tessera_plan/recorded_ids.hpp"
+
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/table_spec.hpp>
 
@@ -10,22 +12,6 @@
 #include <vector>
 
 namespace lab {
-
-/// Every id of one feature, sample by sample.
-struct FeatureIds {
-  std::vector<std::int64_t> ids;
-  std::vector<std::int64_t> offsets;  ///< samples + 1
-
-  std::int64_t samples() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
-};
-
-/// Reads recorded ids: a folder of FEATURE.values.npy and FEATURE.offsets.npy (without: one id a
-/// sample), or a CSV or TSV file with a column for each feature. Throws tessera::DataError with the
-/// file and the element or line.
-std::vector<FeatureIds> read_ids(const std::string& path,
-                                 const std::vector<tessera::FeatureSpec>& features,
-                                 const std::vector<tessera::TableSpec>& tables,
-                                 const std::vector<int>& feature_table);
 
 /// What the steps of every case are given.
 struct Batches {
@@ -40,10 +26,10 @@ struct Batches {
 
 /// Cuts the first batches. `path`: of the ids, for errors. Throws tessera::DataError if there is not
 /// one.
-Batches batches_of(const std::vector<FeatureIds>& features, std::int64_t samples, int most,
+Batches batches_of(const std::vector<plan::FeatureIds>& features, std::int64_t samples, int most,
                    const std::string& path);
 
-/// Draws batches by power laws. `skew`: of tables that name none.
+/// Draws batches by power laws, or as rows' frequencies say. `skew`: of tables that name none.
 Batches draw_batches(const std::vector<tessera::FeatureSpec>& features,
                      const std::vector<tessera::TableSpec>& tables,
                      const std::vector<int>& feature_table, std::int64_t samples, int count,
@@ -51,8 +37,5 @@ Batches draw_batches(const std::vector<tessera::FeatureSpec>& features,
 
 /// Counts what each table is asked for.
 void count_rows(Batches& batches, std::size_t tables, const std::vector<int>& feature_table);
-
-/// The exponent of the power law by which so many ids touch so many of the rows; 0 to 4.
-double fitted_skew(double ids, double rows, double distinct);
 
 }  // namespace lab

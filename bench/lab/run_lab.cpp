@@ -41,13 +41,13 @@ void run(Settings& settings) {
   const plan::Model& model = settings.model;
   const Layout uncut = uncut_layout(Topology{1}, model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", settings.model_file, describe(uncut.fault));
-  Batches batches =
-      settings.ids.empty()
-          ? draw_batches(uncut.features, uncut.tables, uncut.feature_table, settings.batch,
-                         settings.batches, model.workload.skew, model.workload.sorted_ids,
-                         settings.seed)
-          : batches_of(read_ids(settings.ids, uncut.features, uncut.tables, uncut.feature_table),
-                       settings.batch, settings.batches, settings.ids);
+  Batches batches = settings.ids.empty()
+                        ? draw_batches(uncut.features, uncut.tables, uncut.feature_table,
+                                       settings.batch, settings.batches, model.workload.skew,
+                                       model.workload.sorted_ids, settings.seed)
+                        : batches_of(plan::read_ids(settings.ids, "--ids", uncut.features,
+                                                    uncut.tables, uncut.feature_table),
+                                     settings.batch, settings.batches, settings.ids);
   count_rows(batches, uncut.tables.size(), uncut.feature_table);
   settings.steps = whole_turns(settings.steps, batches.views.size());
   const std::vector<Case> cases = cases_of(settings, batches);

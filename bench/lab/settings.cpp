@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
+#include "../../examples/support/files.hpp"
 #include "../../examples/support/options.hpp"
 #include "../../examples/tessera_plan/choices.hpp"
 
@@ -36,9 +37,13 @@ std::unique_ptr<CLI::App> command(Settings& o) {
          "TSV file with a column for each feature and | between the ids of a sample; "
          "without: drawn by the tables' power laws")
       ->option_text("FOLDER|FILE");
+  app.add_option("--statistics", o.statistics,
+                 "What ids are drawn by, and planned for: a file of tessera_plan --measure-ids")
+      ->option_text("FILE")
+      ->excludes("--ids");
   app.add_option("--plans", o.plans,
                  "auto, table-wise, memory-balanced, memory-optimized, column-wise, row-wise, "
-                 "replicated, grid, and plan files")
+                 "interleaved, replicated, grid, and plan files")
       ->delimiter(',')
       ->option_text("PLAN,... [auto,table-wise,column-wise,row-wise]");
   app.add_option("--ranks", o.ranks,
@@ -162,13 +167,19 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   for (const NamedPolicy& policy : policies) o.plans.push_back(policy.name);
   const std::unique_ptr<CLI::App> app = command(o);
   if (!support::parse(*app, argc, argv)) return std::nullopt;
-  support::check_paths({{"--model", o.model_file}, {"--ids", o.ids}, {"--compare", o.compare}}, {});
+  support::check_paths({{"--model", o.model_file},
+                        {"--ids", o.ids},
+                        {"--statistics", o.statistics},
+                        {"--compare", o.compare}},
+                       {});
   for (std::vector<std::string>* list : {&o.plans, &o.ranks, &o.axes}) {
     std::set<std::string> seen;
     for (const std::string& one : *list)
       require<CLI::ValidationError>(seen.insert(one).second, "'{}' stands twice in a list", one);
   }
   o.model = plan::read_model(o.model_file, o.model_name, o.width);
+  if (!o.statistics.empty())
+    plan::take_statistics(o.model, o.statistics, support::read_file(o.statistics, "--statistics"));
   apply_file(*app, o);
   if (o.skew >= 0) o.model.workload.skew = o.skew;
   if (o.batch == 0)

@@ -17,7 +17,7 @@ namespace lab {
 
 /// The command line, with what the model file says where it is silent.
 struct Settings {
-  std::string program, model_file, model_name, ids, cluster, out = "lab", compare;
+  std::string program, model_file, model_name, ids, statistics, cluster, out = "lab", compare;
   std::vector<std::string> plans{"auto", "table-wise", "column-wise", "row-wise"};
   std::vector<std::string> ranks{"2"};
   std::vector<std::string> axes, optimizers{"rowwise-adagrad"}, codecs{"fp32"};

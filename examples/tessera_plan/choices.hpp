@@ -20,11 +20,12 @@
 
 namespace plan {
 
-inline constexpr std::array<tessera::Cut, 5> kCuts{
+inline constexpr std::array<tessera::Cut, 6> kCuts{
     tessera::Cut::replicated, tessera::Cut::table_wise, tessera::Cut::column_wise,
-    tessera::Cut::row_wise, tessera::Cut::grid};
+    tessera::Cut::row_wise,   tessera::Cut::grid,       tessera::Cut::interleaved};
 
-inline constexpr const char* kCutNames = "replicated, table-wise, column-wise, row-wise, grid";
+inline constexpr const char* kCutNames =
+    "replicated, table-wise, column-wise, row-wise, grid, interleaved";
 
 inline std::optional<tessera::Cut> find_cut(const std::string& name) {
   for (const tessera::Cut cut : kCuts)

@@ -279,7 +279,7 @@ void read_settings(Model& model, const Node& root) {
 /// "pooling"}], "workload": {...}, "dense": {...}, and what read_settings reads}
 void read_tables(Model& model, const Node& root, int width) {
   root.only("a model", {"name", "tables", "data", "workload", "dense", "optimizer", "element_bytes",
-                        "cluster", "pins", "forbid"});
+                        "cluster", "pins", "forbid", "statistics"});
   const std::map<std::string, std::int64_t> data = read_data(model, root);
   std::set<std::string> given;
   for (const Node& table : root.at("tables").list()) {
@@ -314,6 +314,10 @@ void read_tables(Model& model, const Node& root, int width) {
                          workload.at("sorted_ids"));
       model.workload.sorted_ids = workload.at("sorted_ids").json().get<bool>();
     }
+  }
+  if (root.has("statistics")) {
+    const std::string file = beside(root.source().file, root.at("statistics").text());
+    take_statistics(model, file, support::read_file(file));
   }
   if (root.has("dense")) {
     const Node dense = root.at("dense");
@@ -446,6 +450,64 @@ Model read_model(const std::string& path, const std::string& which, int width) {
     require<DataError>(features.insert(f.name).second,
                        "{}: the name '{}' stands twice among the features", path, f.name);
   return model;
+}
+
+void take_statistics(Model& model, const std::string& path, const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  require<DataError>(json.is_object() && json.contains("tessera_statistics"),
+                     "{}: no file of statistics, as tessera_plan --measure-ids writes it", path);
+  const Source source{path, text};
+  const Node root(json, source);
+  root.only("a file of statistics",
+            {"tessera_statistics", "samples", "batch", "sorted_ids", "tables", "features"});
+  root.at("tessera_statistics").whole(1, 1);
+  std::size_t known = 0;
+  for (const Node& of : root.at("tables").list()) {
+    const std::string name = of.at("name").name();
+    const auto table = std::find_if(model.tables.begin(), model.tables.end(),
+                                    [&](const TableSpec& t) { return t.name == name; });
+    require<DataError>(table != model.tables.end(), "{}: the model has no table '{}'",
+                       of.at("name"), name);
+    const std::int64_t rows = of.at("rows").whole(1, kMostRows);
+    require<DataError>(rows == table->rows,
+                       "{}: table '{}' has {} rows, in the model {}; measure "
+                       "its ids again",
+                       of.at("rows"), name, rows, table->rows);
+    ++known;
+    if (of.has("skew")) table->skew = of.at("skew").number(0, 16);
+    if (!of.has("frequencies")) continue;
+    tessera::detail::RowFrequencies& found = model.frequencies.emplace_back();
+    double all_rows = 0, all_ids = 0, before = std::numeric_limits<double>::infinity();
+    for (const Node& group : of.at("frequencies").list()) {
+      const std::vector<Node> pair = group.list();
+      require<DataError>(pair.size() == 2, "{}: a group is [rows, share of the ids]", group);
+      found.groups.push_back({static_cast<double>(pair[0].whole(1, rows)), pair[1].number(0, 1)});
+      const auto& [count, share] = found.groups.back();
+      require<DataError>(share / count <= before * (1 + 1e-9),
+                         "{}: its rows are drawn more often than those before", group);
+      before = share / count;
+      all_rows += count;
+      all_ids += share;
+    }
+    require<DataError>(all_rows == static_cast<double>(rows) && std::abs(all_ids - 1) < 1e-6,
+                       "{}: the groups have {} of {} rows, and {} of the ids in place of 1",
+                       of.at("frequencies"), all_rows, rows, all_ids);
+    table->frequencies = &found;
+  }
+  require<DataError>(known == model.tables.size(),
+                     "{}: statistics of {} of the model's {} tables; measure its ids again", path,
+                     known, model.tables.size());
+  for (const Node& of : root.at("features").list()) {
+    const std::string name = of.at("name").name();
+    const auto feature = std::find_if(model.features.begin(), model.features.end(),
+                                      [&](const FeatureSpec& f) { return f.name == name; });
+    require<DataError>(feature != model.features.end(), "{}: the model has no feature '{}'",
+                       of.at("name"), name);
+    feature->hotness = std::max(0.001, of.at("hotness").number(0, kMostHotness));
+  }
+  const Node sorted = root.at("sorted_ids");
+  require<DataError>(sorted.json().is_boolean(), "{}: must be true or false", sorted);
+  model.workload.sorted_ids = sorted.json().get<bool>();
 }
 
 }  // namespace plan

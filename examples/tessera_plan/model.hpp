@@ -27,6 +27,7 @@ struct Model {
   std::vector<Setting> settings;  ///< cluster, optimizer, pins and the like
   std::string data;               ///< the file of "from data"; empty: none
   std::deque<std::string> names;
+  std::deque<tessera::detail::RowFrequencies> frequencies;  ///< of tables that have some
 
   Model() = default;
   Model(const Model&) = delete;
@@ -40,5 +41,10 @@ struct Model {
 /// in YAML. `which`: its name, in a file of several. `width`: of tables for which the file names
 /// none. Throws tessera::DataError with the file, the line and the place.
 Model read_model(const std::string& path, const std::string& which, int width);
+
+/// Takes hotness, exponents, how often rows are drawn, and whether frequent ones come first, from
+/// the text of a file of statistics (id_statistics.hpp) of these tables and features. Throws
+/// tessera::DataError with the file and the place.
+void take_statistics(Model& model, const std::string& path, const std::string& text);
 
 }  // namespace plan

@@ -156,6 +156,7 @@ std::string header_of(const Report& report, const std::string& name_space) {
     const std::string policy =
         cut == Cut::replicated    ? "Replicated<"
         : cut == Cut::row_wise    ? "RowWise<"
+        : cut == Cut::interleaved ? "RowWise<tessera::Interleaved, "
         : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
         : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
                                   : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);

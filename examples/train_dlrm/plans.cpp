@@ -73,6 +73,7 @@ detail::PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
   if (plan == "column-wise" && even) return planned_policy<ColumnWise<2>>("column-wise");
   if (plan == "column-wise") return planned_policy<TableWise<>>("table-wise");
   if (plan == "grid" && even) return planned_policy<Grid<2>>("grid");
+  if (plan == "interleaved") return planned_policy<RowWise<Interleaved>>("interleaved");
   require(plan == "row-wise" || plan == "grid", "there is no plan '{}'", plan);
   return planned_policy<RowWise<>>("row-wise");
 }
@@ -133,7 +134,8 @@ Workload workload_of(const Options& options) {
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
           .element_bytes = options.table_precision == "fp32" ? 4 : 2,
-          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2};
+          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
+          .memory = {.mean_squares = true}};  // of tables that keep a state for each row
 }
 
 /// Each table with what its optimizer and the precision make it cost.

@@ -18,8 +18,8 @@ class CheckpointContents;
 
 namespace sequence {
 
-inline constexpr std::array<std::string_view, 5> kPlans{"row-wise", "table-wise", "column-wise",
-                                                        "grid", "replicated"};
+inline constexpr std::array<std::string_view, 6> kPlans{"row-wise",    "interleaved", "table-wise",
+                                                        "column-wise", "grid",        "replicated"};
 inline constexpr std::array<int, 4> kWidths{16, 32, 64, 128};
 
 /// The events of some histories; offsets: from 0, one more than they.

@@ -21,12 +21,19 @@
 
 namespace sequence {
 
-/// Whole rows or halves of them, whole tables or even parts of their rows.
+/// Whole rows or halves of them, whole tables, even parts of their rows, or dealt ones.
 inline tessera::Layout layout_of(std::string_view plan, int ranks, std::int64_t rows,
                                  std::int32_t width) {
   std::vector<tessera::Shard> shards;
   if (plan == "replicated") {
     shards.push_back({0, {0, rows, 0, width}, tessera::every_rank});
+  } else if (plan == "interleaved") {
+    using Dealt = tessera::RowWise<tessera::Interleaved>;
+    const tessera::TableSpec table{.name = "item", .rows = rows, .width = width};
+    for (int i = 0; i < Dealt::count(table, {ranks}); ++i)
+      if (const tessera::ShardRequest part = Dealt::shard(table, {ranks}, i);
+          !part.rectangle.empty())
+        shards.push_back({0, part.rectangle, part.place.index});
   } else {
     const int column_parts = plan == "column-wise" || plan == "grid" ? 2 : 1,
               row_parts = plan == "row-wise" || plan == "grid" ? ranks : 1;

@@ -279,6 +279,32 @@ TEST_CASE("all differences in one message; explicit options accept them") {
   });
 }
 
+TEST_CASE("dealt rows are saved and loaded into any other plan, and back") {
+  const auto layout = []<class Query, class Item>(std::type_identity<Plan<Query, Item>>,
+                                                  int ranks) {
+    return Plan<Query, Item>::layout({ranks});
+  };
+  using Query = Table<"query", 5'003, 12>;
+  using Item = Table<"item", 41, 8>;
+  const auto dealt = [&](int ranks) {
+    return layout(
+        std::type_identity<Plan<RowWise<Interleaved, Query>, RowWise<Interleaved, Item>>>{}, ranks);
+  };
+  const std::vector<Layout> others{
+      dealt(1), dealt(3), dealt(5),
+      layout(std::type_identity<Plan<RowWise<Query>, TableWise<Item>>>{}, 2),
+      layout(std::type_identity<Plan<ColumnWise<4, Query>, Replicated<Item>>>{}, 3)};
+  REQUIRE(dealt(4).shards.size() == 11 * 4 + 4 * 4);
+  for (const Layout& other : others) {
+    const TemporaryFolder folder;
+    save<RowWiseAdagrad, float>(folder.path, dealt(4), 7, 1);
+    save<RowWiseAdagrad, float>(folder.path, other, 8, 2, {.max_file_bytes = 3000});
+    CAPTURE(other.shards.size());
+    CHECK(loads<RowWiseAdagrad, float, float>(folder.path / "step-000000000001", other, 7));
+    CHECK(loads<RowWiseAdagrad, float, float>(folder.path / "step-000000000002", dealt(4), 8));
+  }
+}
+
 TEST_CASE("dense tensors whose shape is not that of their values") {
   CheckpointContents contents;
   std::vector<float> values(10);

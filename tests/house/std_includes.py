@@ -10,7 +10,7 @@ import re
 
 NAMES = {
     "algorithm": "adjacent_find all_of any_of binary_search clamp copy copy_n count count_if equal fill fill_n find find_if find_if_not "
-                 "is_sorted lower_bound max max_element min min_element minmax_element none_of nth_element partial_sort ranges::adjacent_find "
+                 "is_permutation is_sorted lower_bound max max_element min min_element minmax_element none_of nth_element partial_sort ranges::adjacent_find "
                  "ranges::any_of ranges::copy ranges::equal ranges::find ranges::lower_bound ranges::sort sort stable_sort transform unique upper_bound",
     "array": "array",
     "atomic": "atomic atomic_ref memory_order_acq_rel memory_order_acquire memory_order_relaxed memory_order_release",

@@ -8,8 +8,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -120,6 +123,7 @@ TEST_CASE("every policy keeps the laws") {
   CHECK(laws::sharding_policy_laws<ColumnWise<8>>(8) == Faults{});
   CHECK(laws::sharding_policy_laws<RowWise<>>() == Faults{});
   CHECK(laws::sharding_policy_laws<RowWise<Shares<3, 0, 1>>>() == Faults{});
+  CHECK(laws::sharding_policy_laws<RowWise<Interleaved>>() == Faults{});
   CHECK(laws::sharding_policy_laws<Grid<1>>() == Faults{});
   CHECK(laws::sharding_policy_laws<Grid<4>>(4) == Faults{});
   CHECK(laws::sharding_policy_laws<ColumnWiseOn<OnRanks<5, 0, 2>>>(3) == Faults{});
@@ -179,6 +183,64 @@ TEST_CASE("row blocks: even ones differ by a row at most, uneven ones follow the
   CHECK(uneven.shards[0].rectangle.rows() == 75);
   CHECK(uneven.shards[0].rank == 0);
   CHECK(uneven.shards[1].rank == 2);
+}
+
+TEST_CASE("dealt rows, by hand") {
+  // 20 rows on 4 ranks: bands of 10 rows, 5 before them, and the first 5
+  const Layout layout = Plan<RowWise<Interleaved, Table<"t", 20, 4>>>::layout({4});
+  REQUIRE(layout.fault.ok());
+  const std::vector<std::array<std::int64_t, 3>> expected{
+      {0, 2, 2},   {2, 3, 3},   {3, 4, 0},   {4, 5, 1},    // band 2 from the end, two ranks on
+      {5, 7, 3},   {7, 8, 2},   {8, 9, 1},   {9, 10, 0},   // band 1, there and back
+      {10, 13, 0}, {13, 16, 1}, {16, 18, 2}, {18, 20, 3},  // band 0
+  };
+  REQUIRE(layout.shards.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(i);
+    const Shard& shard = layout.shards[i];
+    CHECK(std::array<std::int64_t, 3>{shard.rectangle.row_begin, shard.rectangle.row_end,
+                                      shard.rank} == expected[i]);
+  }
+  CHECK(Plan<RowWise<Interleaved, Table<"t", 20, 4>>>::layout({1}).shards.size() == 1);
+}
+
+TEST_CASE("dealt rows: memory is even, and what ranks ask for, if frequent rows come first") {
+  for (const std::int64_t rows : {10'000, 300'000})
+    for (const double exponent : {0.8, 1.05, 1.2, 1.5})
+      for (const int ranks : {2, 8}) {
+        CAPTURE(rows);
+        CAPTURE(exponent);
+        CAPTURE(ranks);
+        // how many ranks, of 8,192 samples in all, ask for each row
+        double sum = 0;
+        std::vector<double> asked(static_cast<std::size_t>(rows));
+        for (std::size_t row = 0; row < asked.size(); ++row)
+          sum += asked[row] = std::pow(static_cast<double>(row) + 1.5, -exponent);
+        for (double& a : asked) a = ranks * (1 - std::exp(-8192.0 / ranks * a / sum));
+        std::vector<double> held(static_cast<std::size_t>(ranks)), load(held), blocks(held);
+        for (int i = 0; i < ranks; ++i)
+          for (std::int64_t row = even_cut(rows, ranks, i); row < even_cut(rows, ranks, i + 1);
+               ++row)
+            blocks[static_cast<std::size_t>(i)] += asked[static_cast<std::size_t>(row)];
+        const TableSpec table{.name = "t", .rows = rows, .width = 4};
+        const int count = RowWise<Interleaved>::count(table, Topology{ranks});
+        for (int i = 0; i < count; ++i) {
+          const ShardRequest r = RowWise<Interleaved>::shard(table, Topology{ranks}, i);
+          const auto rank = static_cast<std::size_t>(r.place.index);
+          held[rank] += static_cast<double>(r.rectangle.rows());
+          for (std::int64_t row = r.rectangle.row_begin; row < r.rectangle.row_end; ++row)
+            load[rank] += asked[static_cast<std::size_t>(row)];
+        }
+        const auto uneven = [](const std::vector<double>& v) {
+          return *std::max_element(v.begin(), v.end()) * static_cast<double>(v.size()) /
+                 std::accumulate(v.begin(), v.end(), 0.0);
+        };
+        CHECK(*std::max_element(held.begin(), held.end()) -
+                  *std::min_element(held.begin(), held.end()) <=
+              static_cast<double>(count) / ranks);
+        CHECK(uneven(load) < 1.10);
+        CHECK(uneven(blocks) > 1.4);
+      }
 }
 
 TEST_CASE("fewer rows than ranks: the ranks without a row hold nothing") {

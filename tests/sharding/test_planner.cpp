@@ -816,6 +816,44 @@ TEST_CASE("a policy that may be considered is chosen where it is fastest") {
   CHECK(reasons[0].best.step_seconds > 0);
 }
 
+TEST_CASE("rows are dealt out where blocks of them are uneven, and that is said") {
+  const std::vector<TableSpec> tables{{.name = "query", .rows = 40'000'000, .width = 64},
+                                      {.name = "country", .rows = 250, .width = 64}};
+  Cluster cluster = host(8);
+  cluster.memory_per_rank = 3'000'000'000;
+  const detail::PlanConstraints constraints{.forbidden = {Cut::column_wise}};
+  for (const bool sorted : {false, true}) {
+    const Workload workload{.batch = 16384, .skew = 1.05, .sorted_ids = sorted};
+    const Layout chosen = plan_layout(tables, {}, cluster, workload, constraints);
+    REQUIRE(describe(chosen.fault) == "no fault");
+    const detail::CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster,
+                                  workload);
+    const std::vector<detail::CutReason> reasons =
+        detail::explain_cuts(chosen, costs, constraints, {0, 1});
+    CHECK(describe(reasons[0].cut) == (sorted ? "interleaved" : "row-wise"));
+    if (sorted) CHECK(describe(reasons[0].best.cut) == "row-wise");
+    detail::PlanConstraints blocks = constraints;
+    blocks.forbidden.push_back(Cut::interleaved);
+    const detail::Prediction with = predict(chosen, costs),
+                             without =
+                                 predict(plan_layout(tables, {}, cluster, workload, blocks), costs);
+    CHECK(with.step_seconds <= without.step_seconds);
+    if (sorted) {
+      CHECK(with.step_seconds < 0.8 * without.step_seconds);
+      CHECK(with.time_imbalance() < 1.2);
+      CHECK(without.time_imbalance() > 1.5);
+    }
+    // a pin asks for it anywhere
+    const Layout pinned = plan_layout(tables, {}, cluster, workload,
+                                      {.pins = {{.table = "country", .cut = Cut::interleaved}}});
+    CHECK(std::count_if(pinned.shards.begin(), pinned.shards.end(),
+                        [](const Shard& s) { return s.table == 1; }) == 5 * 8);
+  }
+}
+using Dealt = AutoPlan<TableList<Table<"query", 40'000, 64>>, kCluster,
+                       Workload{.batch = 8192, .sorted_ids = true}, Pin<"query", Cut::interleaved>>;
+static_assert(Dealt::layout({8}).shards.size() == 13 * 8);
+
 TEST_CASE("what is wrong with a policy is said before anything is planned") {
   const std::vector<TableSpec> tables{{"a", 100, 8}, {"b", 50, 8}};
   const auto fault = [&](const detail::PlanConstraints& c) {

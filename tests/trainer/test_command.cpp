@@ -25,8 +25,8 @@ const std::string kTiny =
     " --samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp "
     "32 --dense-learning-rate 0.01 ";
 
-const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "grid",
-                                      "replicated", "mixed",       "auto"};
+const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "interleaved",
+                                      "grid",       "replicated",  "mixed",    "auto"};
 
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
 

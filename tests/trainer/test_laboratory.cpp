@@ -6,6 +6,7 @@
 #include <trainer/command.hpp>
 
 #include <tessera/io/npy_header.hpp>
+#include <tessera_data/binary_dataset.hpp>
 
 #include <fmt/format.h>
 
@@ -389,4 +390,80 @@ TEST_CASE("wrong input is named with its file, line or element") {
   says(model + "--out file/out", "--out: cannot make the folder 'file/out'");
   says(model + "--out /proc/out", "--out");
   says(model + "--compare m.json", "--compare: 'm.json' is no results.json of the laboratory");
+}
+
+TEST_CASE("ids of a folder in NVIDIA's layout are those of the same ids in NumPy files") {
+  const Shop shop;
+  tessera::BinaryDatasetWriter writer(shop.at("set"), 0, {900, 40}, {1, 3});
+  tessera::ClickBatch<std::int32_t> batch;
+  batch.size = 192, batch.features = 2;
+  std::vector<std::int64_t> first, second, offsets{0};
+  for (int s = 0; s < 192; ++s) {
+    batch.labels.push_back(0);
+    first.push_back(s * 7 % 900);
+    for (const int id : {s % 40, s * 3 % 40, 1}) second.push_back(id);
+    offsets.push_back(std::ssize(second));
+  }
+  for (const auto* ids : {&first, &second})
+    batch.ids.insert(batch.ids.end(), ids->begin(), ids->end());
+  for (int s = 0; s <= 192; ++s) batch.offsets.push_back(s);
+  for (int s = 1; s <= 192; ++s) batch.offsets.push_back(192 + 3 * s);
+  for (const char* part : {"train", "test"}) writer.add(part, batch);
+  writer.finish();
+  fs::create_directory(shop.at("same"));
+  write_npy(shop.at("same/cat_0.bin.values.npy"), first);
+  write_npy(shop.at("same/cat_1.bin.values.npy"), second);
+  write_npy(shop.at("same/cat_1.bin.offsets.npy"), offsets);
+  const auto model = [&](const char* second_feature) {
+    return fmt::format(R"({{"tables": [{{"name": "cat_0.bin", "rows": 900, "width": 16}},
+      {{"name": "{}", "rows": 40, "width": 16, "hotness": 3}}]}})",
+                       second_feature);
+  };
+  std::ofstream(shop.at("two.json")) << model("cat_1.bin");
+  std::ofstream(shop.at("other.json")) << model("age");
+  const std::string plans = std::string(" --plans row-wise,table-wise ") + kFast;
+  CHECK(shop.run("--model two.json --ids set --out a" + plans).err == "");
+  CHECK(shop.run("--model two.json --ids same --out b" + plans).err == "");
+  CHECK(Shop::bytes(shop.results("a")) == Shop::bytes(shop.results("b")));
+  CHECK(shop.run("--model other.json --ids set --out c" + plans)
+            .err.find("'set' has no feature 'age' of the model") != std::string::npos);
+}
+
+TEST_CASE("--statistics: ids are drawn as often as they were measured") {
+  const Shop shop;
+  // of "query" 9 rows have nine tenths of the ids; a sample has 1.5 of "seen by"
+  const auto statistics = [](const char* query) {
+    return fmt::format(
+        R"({{"tessera_statistics": 1, "samples": 10, "batch": 10, "sorted_ids": true, "tables": [
+      {{"name": "query", "rows": {}}}, {{"name": "user", "rows": 300, "frequencies": [[300, 1]]}},
+      {{"name": "country", "rows": 40}}], "features": [{{"name": "seen by", "hotness": 1.5}}]}})",
+        query);
+  };
+  std::ofstream(shop.at("s.json")) << statistics(R"(900, "frequencies": [[9, 0.9], [891, 0.1]])");
+  std::ofstream(shop.at("rows.json")) << statistics("901");
+  std::ofstream(shop.at("sum.json")) << statistics(R"(900, "frequencies": [[9, 0.9], [891, 0.2]])");
+  std::ofstream(shop.at("order.json"))
+      << statistics(R"(900, "frequencies": [[891, 0.1], [9, 0.9]])");
+  const std::string options =
+      "--model m.json --plans row-wise --batch 960 --steps 4 --optimizer adagrad --out ";
+  CHECK(shop.run(options + "o --statistics s.json").err == "");
+  const nlohmann::json drawn = shop.results("o");
+  CHECK(drawn["context"]["ids"] == "drawn as measured (4 batches of 960)");
+  // Of 960 ids of "query" rank 0 has all of the first rows and half of the others, of 2,400 of
+  // "user" half, of "country", which is too small to be cut, all.
+  const nlohmann::json& ranks = drawn["laboratory"]["cases"][0]["by_rank"];
+  CHECK(ranks[0]["rows"]["lookup"].get<double>() ==
+        doctest::Approx(960 * (0.9 + 0.1 * 441 / 891) + 1200 + 960).epsilon(0.02));
+  CHECK(ranks[1]["rows"]["lookup"].get<double>() ==
+        doctest::Approx(960 * 0.1 * 450 / 891 + 1200).epsilon(0.04));
+  const auto refusal = [&](const std::string& more) { return shop.run(options + "p " + more).err; };
+  CHECK(refusal("--statistics rows.json").find("table 'query' has 901 rows, in the model 900") !=
+        std::string::npos);
+  CHECK(refusal("--statistics sum.json").find("the groups have 900 of 900 rows") !=
+        std::string::npos);
+  CHECK(refusal("--statistics order.json").find("drawn more often than those before") !=
+        std::string::npos);
+  CHECK(refusal("--statistics m.json").find("no file of statistics") != std::string::npos);
+  CHECK(refusal("--statistics none.json").find("none.json") != std::string::npos);
+  CHECK(refusal("--statistics s.json --ids ids").find("excludes") != std::string::npos);
 }

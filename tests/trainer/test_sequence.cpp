@@ -94,8 +94,8 @@ TEST_CASE("the same bits again; nearly the same under other plans, ranks and thr
   CHECK(one.at("loss") != trained(options + "--ranks 1 --dropout 0").at("loss"));
   for (const char* other :
        {"--ranks 3 --plan row-wise", "--ranks 2 --plan table-wise", "--ranks 2 --plan column-wise",
-        "--ranks 4 --plan grid", "--ranks 2 --plan replicated", "--ranks 1 --threads-per-rank 2",
-        "--ranks 5"}) {
+        "--ranks 4 --plan grid", "--ranks 2 --plan replicated", "--ranks 3 --plan interleaved",
+        "--ranks 1 --threads-per-rank 2", "--ranks 5"}) {
     CAPTURE(other);
     const nlohmann::json json = trained(options + other);
     CHECK(std::abs(number(json, "loss") - number(one, "loss")) < 1e-4);
@@ -111,7 +111,8 @@ TEST_CASE("--virtual-ranks: the same bits on 1, 2 and 4 ranks, under any plan") 
       "--virtual-ranks 4 --epochs 2 ";
   for (const std::string model : {"next-item --popularity 0.5 --log-q", "ranking"}) {
     const nlohmann::json one = trained(options + "--ranks 1 --model " + model);
-    for (const char* other : {"--ranks 2 --plan row-wise", "--ranks 4 --plan grid"}) {
+    for (const char* other :
+         {"--ranks 2 --plan row-wise", "--ranks 4 --plan grid", "--ranks 4 --plan interleaved"}) {
       CAPTURE(other);
       const nlohmann::json json = trained(options + other + " --model " + model);
       for (const char* key : kScores)

@@ -526,3 +526,79 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
   CHECK(Run("m.json", model, "--cluster host").err.find("run bench_sharding once") !=
         std::string::npos);
 }
+
+TEST_CASE("--measure-ids: statistics of recorded ids, which another plan takes") {
+  // "t": row k of 40 has 40 - k ids, and stands alone; "u": two or no ids, all rows alike
+  const std::string model = R"({"name": "m", "workload": {"batch": 82}, "tables": [
+    {"name": "t", "rows": 64, "width": 16}, {"name": "u", "rows": 10, "width": 16}]})";
+  std::vector<int> rows;
+  for (int k = 0; k < 40; ++k) rows.insert(rows.end(), 40 - k, k);
+  const TemporaryFolder folder;
+  const std::string ids = (folder.path / "ids.csv").string(),
+                    scattered = (folder.path / "scattered.csv").string(),
+                    found = (folder.path / "s.json").string();
+  std::ofstream file(ids), other(scattered);
+  file << "t,u\n", other << "t,u\n";
+  for (std::size_t s = 0; s < rows.size(); ++s) {
+    // 37 and the number of samples have no common divisor: a batch has all kinds of rows
+    const int row = rows[s * 37 % rows.size()];
+    const std::string bag = s % 2 == 0 ? fmt::format("{}|{}", s / 2 % 10, s / 2 * 3 % 10) : "";
+    file << row << ',' << bag << '\n';
+    other << (row * 27 + 5) % 64 << ',' << bag << '\n';
+  }
+  file.close(), other.close();
+  const Run run("m.json", model,
+                "--ranks 2 --cluster cpu --measure-ids '" + ids + "' --statistics '" + found + "'");
+  REQUIRE(run.err == "");
+  const nlohmann::json json = nlohmann::json::parse(text_of(found));
+  CHECK(json["samples"] == 820);
+  CHECK(json["batch"] == 82);
+  CHECK(json["sorted_ids"] == true);
+  const nlohmann::json &t = json["tables"][0], &u = json["tables"][1];
+  CHECK(t["ids"] == 820);
+  CHECK(t["distinct_rows"] == 40);
+  CHECK(t["sorted"] == 1);
+  CHECK(t["ids_of_batch"] == 82);
+  double distinct = 0, shares = 0, all = 0;
+  for (std::size_t b = 0; b < 10; ++b) {
+    std::vector<int> batch;
+    for (std::size_t s = 82 * b; s < 82 * b + 82; ++s) batch.push_back(rows[s * 37 % rows.size()]);
+    std::sort(batch.begin(), batch.end());
+    distinct += 0.1 * static_cast<double>(std::unique(batch.begin(), batch.end()) - batch.begin());
+  }
+  CHECK(t["distinct_rows_of_batch"].get<double>() == doctest::Approx(distinct));
+  CHECK(t["duplicates_of_batch"].get<double>() == doctest::Approx(1 - distinct / 82));
+  for (const auto& group : t["frequencies"]) {
+    all += group[0].get<double>();
+    shares += group[1].get<double>();
+  }
+  CHECK(t["frequencies"][0] == nlohmann::json({4, (40.0 + 39 + 38 + 37) / 820}));
+  CHECK(t["frequencies"].back() == nlohmann::json({24, 0.0}));
+  CHECK(all == 64);
+  CHECK(shares == doctest::Approx(1));
+  CHECK(!u.contains("sorted"));
+  CHECK(json["features"][1]["hotness"] == 1);
+  CHECK(json["features"][1]["lengths"] ==
+        nlohmann::json({{"p10", 0}, {"p50", 0}, {"p90", 2}, {"most", 2}}));
+  // The same plan from the file, named by an option or by the model; another one where frequent
+  // rows are anywhere.
+  const Run again("m.json", model, "--ranks 2 --cluster cpu --statistics '" + found + "'");
+  CHECK(again.out == run.out);
+  const std::string named =
+      model.substr(0, model.size() - 1) + ", \"statistics\": \"" + found + "\"}";
+  CHECK(Run("m.json", named, "--ranks 2 --cluster cpu").out == run.out);
+  const Run mixed(
+      "m.json", model,
+      "--ranks 2 --cluster cpu --statistics mixed.json --measure-ids '" + scattered + "'");
+  CHECK(mixed.json("mixed.json")["sorted_ids"] == false);
+  CHECK(mixed.json("mixed.json")["tables"][0]["frequencies"] == t["frequencies"]);
+  const auto refusal = [&](const std::string& arguments) {
+    const Run failed("m.json", model, "--ranks 2 --cluster cpu " + arguments);
+    CHECK(failed.status == 1);
+    return failed.err;
+  };
+  CHECK(refusal("--measure-ids none.csv").find("--measure-ids: there is no 'none.csv'") !=
+        std::string::npos);
+  CHECK(refusal("--measure-ids m.json").find("line 1") != std::string::npos);
+  CHECK(refusal("--statistics m.json").find("no file of statistics") != std::string::npos);
+}

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace tessera { inline namespace v0 {
 
@@ -37,6 +38,19 @@ constexpr bool keeps_rows(Pooling pooling) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// How often a table's rows are drawn, as measured: groups of rows that are drawn alike, the most
+/// frequent first. `share`: of all ids.
+struct RowFrequencies {
+  struct Group {
+    double rows = 0, share = 0;
+  };
+  std::vector<Group> groups{};
+};
+
+}  // namespace detail
+
 /// Rows of a table that are only known when the collection is constructed.
 inline constexpr std::int64_t dynamic_rows = -1;
 
@@ -54,6 +68,8 @@ struct TableSpec {
   /// bytes of an element, and of a row besides, with optimizer state, for planning; negative: the
   /// workload's
   std::int32_t bytes_per_element = -1, bytes_per_row = -1;
+  /// in place of `skew`: measured; must outlive what is predicted
+  const detail::RowFrequencies* frequencies = nullptr;
 };
 
 /// One input column: which table it reads, and how its bags are pooled.

@@ -82,7 +82,8 @@ concept TrainedPlanTables = requires(std::string_view table) {
 /// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
 /// BalanceMemory; Features<...> as in a Plan; training groups, whose optimizers' states tables
 /// keep. For the cluster's ranks the plan is part of the program; for other ranks, or rows given at
-/// run time, the same functions choose when the collection is constructed.
+/// run time, the same functions choose when the collection is constructed. RowWise<Interleaved> is
+/// chosen where it is pinned or considered.
 ///
 ///     using P = AutoPlan<TableList<Query, User, Country>, dgx_a100(8), Workload{.batch = 65'536}>;
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
@@ -154,6 +155,7 @@ class AutoPlan {
   static constexpr detail::PlanConstraints constraints() {
     detail::PlanConstraints c;
     c.effort = effort;
+    c.forbidden.push_back(Cut::interleaved);  // hundreds of rectangles cost the compiler much
     [[maybe_unused]] const auto apply = [&]<class A>(std::type_identity<A>) {
       if constexpr (detail::PlanConstraint<A>) A::apply(c);
     };

@@ -4,7 +4,7 @@
 
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/planner/power_law.hpp>
-#include <tessera/planner/shared_cores.hpp>
+#include <tessera/planner/prediction.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -37,28 +37,19 @@ struct Workload {
   std::int64_t dense_parameters = 0;  ///< summed over the ranks in each step
   /// the next batch's ids are routed beside the dense layers
   bool overlap_route = false;
+  /// each rank asks for a row once (the collection's option of this name); what finding duplicates
+  /// costs is not predicted
+  bool deduplicate = false;
 };
 
 /// What an element and a row cost under an optimizer, with tables of T.
 template <class Optimizer, class T = float>
 inline constexpr detail::MemoryCost memory_cost_of{
     .per_element = static_cast<std::int64_t>(sizeof(T)) + detail::state_bytes<Optimizer>,
-    .per_row = 4 * Optimizer::row_states};
+    .per_row = 4 * Optimizer::row_states,
+    .mean_squares = Optimizer::needs_mean_square};
 
 namespace detail {
-
-/// Seconds of each stage, dense layers and the sum of their gradients included.
-struct StageTimes {
-  double route = 0, lookup = 0, exchange = 0, assemble = 0, exchange_gradients = 0, update = 0,
-         dense = 0, all_reduce = 0;
-
-  constexpr double embeddings() const {
-    return route + lookup + exchange + assemble + exchange_gradients + update;
-  }
-  constexpr double total(bool overlap_route = false) const {
-    return embeddings() + dense + all_reduce - (overlap_route ? std::min(route, dense) : 0);
-  }
-};
 
 /// What one rectangle costs in a step. Replicated ones cost every rank the same.
 struct ShardCost {
@@ -108,7 +99,9 @@ class CostModel {
       tables_.push_back({.rows = static_cast<double>(table.rows),
                          .width = table.width,
                          .memory = memory_cost(table, workload.memory),
-                         .skew = table.skew < 0 ? workload.skew : table.skew});
+                         .law = {.rows = static_cast<double>(table.rows),
+                                 .skew = table.skew < 0 ? workload.skew : table.skew,
+                                 .measured = table.frequencies}});
     for (std::size_t f = 0; f < features.size(); ++f) {
       const int t = feature_table[f];
       if (t < 0) continue;
@@ -116,19 +109,16 @@ class CostModel {
       Table& table = tables_[t];
       const double ids = hotness * batch_;
       table.given += ids;
-      if (keeps_rows(features[f].pooling)) {  // each distinct id of a rank asks for its row
-        const double asked =
-            ranks_ * distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
-        table.add({.hotness = 1, .bags = asked});
+      if (keeps_rows(features[f].pooling) || workload.deduplicate) {
+        table.add(asked_once(table, ids, 0, table.rows));
       } else {
         table.add({.hotness = hotness, .bags = batch_});
         ragged_ |= hotness != 1;
       }
     }
     for (Table& t : tables_) {
-      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank =
-          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct = t.law.distinct(t.given, 0, t.rows);
+      t.distinct_of_rank = ranks_ == 1 ? t.distinct : t.law.distinct(t.given / ranks_, 0, t.rows);
     }
   }
   /// Sends lengths if `ragged`: of a model of which only some tables are here.
@@ -148,6 +138,7 @@ class CostModel {
   /// Returns the bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
+  constexpr bool uneven(int table) const { return tables_[table].law.uneven(); }
   /// Returns the bytes of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
@@ -163,12 +154,17 @@ class CostModel {
     const Table& t = tables_[table];
     const bool whole = is_whole(t, r);
     const double begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
-    const double share = share_in(t, r), ids = t.ids * share, distinct = distinct_in(t, r);
-    double bags = t.bags;
+    const double share = share_in(t, r), distinct = distinct_in(t, r);
+    double ids = t.ids, bags = t.bags;
     if (!whole) {
-      bags = 0;
-      for (const Feature& f : t.features)
-        bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
+      ids = bags = 0;
+      for (const Feature& f : t.features) {
+        const bool once = f.given > 0 && workload_.sorted_ids;
+        const Feature here = once ? asked_once(t, f.given, begin, end) : f;
+        const double part = once ? 1 : share;
+        ids += here.hotness * here.bags * part;
+        bags += here.bags * (f.hotness == 1 ? part : 1 - constexpr_pow(1 - part, f.hotness));
+      }
     }
     const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
     const Tier read = behind ? Tier::device : tier;
@@ -202,15 +198,19 @@ class CostModel {
  private:
   static constexpr double kLine = 64;     // bytes that memory moves at least
   static constexpr double kBlock = 4096;  // and files
+  static constexpr double kHeader = 32;   // of what a rank asks for of a rectangle
+  static constexpr double kLog2 = constexpr_log(2);
   struct Feature {
     double hotness = 0, bags = 0;  // as owners see it
+    double given = 0;              // ids of the batch, where each rank asks for a row once
   };
   struct Table {
     double rows = 0;
     int width = 0;
     MemoryCost memory{};
-    double skew = 0, given = 0;  // ids of the batch
-    double ids = 0, bags = 0;    // that owners see
+    IdLaw law{};
+    double given = 0;          // ids of the batch
+    double ids = 0, bags = 0;  // that owners see
     double distinct = 0, distinct_of_rank = 0;
     std::vector<Feature> features{};
 
@@ -221,20 +221,24 @@ class CostModel {
     }
   };
 
+  /// Returns a feature of whose ids each rank asks for the distinct ones among some rows.
+  constexpr Feature asked_once(const Table& t, double ids, double begin, double end) const {
+    return {.hotness = 1, .bags = ranks_ * t.law.distinct(ids / ranks_, begin, end), .given = ids};
+  }
   static constexpr bool is_whole(const Table& t, const Rectangle& r) {
     return r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
   }
   /// Returns, of the ids and the distinct rows of a batch, those in a rectangle.
   constexpr double share_in(const Table& t, const Rectangle& r) const {
-    return is_whole(t, r)
-               ? 1
-               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
-                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
+    const auto begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
+    return is_whole(t, r)         ? 1
+           : workload_.sorted_ids ? t.law.share(begin, end)
+                                  : (end - begin) / t.rows;
   }
   constexpr double distinct_in(const Table& t, const Rectangle& r) const {
     return is_whole(t, r)         ? t.distinct
-           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
-                                                  static_cast<double>(r.row_end), t.skew)
+           : workload_.sorted_ids ? t.law.distinct(t.given, static_cast<double>(r.row_begin),
+                                                   static_cast<double>(r.row_end))
                                   : t.distinct * share_in(t, r);
   }
 
@@ -243,10 +247,9 @@ class CostModel {
     const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
                  slots = static_cast<double>(cached);
     return workload_.sorted_ids
-               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
-                             static_cast<double>(r.row_end), t.skew)
-               : here / t.rows *
-                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+               ? t.law.missed(t.given, slots, static_cast<double>(r.row_begin),
+                              static_cast<double>(r.row_end))
+               : here / t.rows * t.law.missed(t.given, slots * t.rows / here, 0, t.rows);
   }
   /// Returns the seconds: each row is read, and as many go back, into blocks of files read first.
   constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
@@ -275,6 +278,14 @@ class CostModel {
     return distinct * 2 * bytes /
            (tier == Tier::host ? cluster_.bus_bandwidth : cluster_.gather_bandwidth);
   }
+  /// Returns the time of the mean squares of whole rows. Of cut rows each part works out sums of its
+  /// columns, sends them to the others, and puts all together.
+  constexpr double mean_square_seconds(const Table& t, double distinct, int width) const {
+    if (!t.memory.mean_squares) return 0;
+    const double parts = static_cast<double>(t.width) / width,
+                 sums = distinct * width * cluster_.lookup_seconds;
+    return parts < 2 ? sums / 2 : 2 * sums + distinct * 3 * parts * cluster_.merge_seconds;
+  }
   constexpr double merge_seconds(double ids, int width) const {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
   }
@@ -285,7 +296,8 @@ class CostModel {
     const bool whole = blocks <= 1;
     const double vectors = bags * width * 4, features = static_cast<double>(t.features.size());
     const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
-    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0),
+    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0) +
+                            features * ranks_ * kHeader,
                 .vector_bytes = bags * width * workload_.wire_bytes};
     // A whole table's rank reads its own samples in place; blocks of rows pass through the exchange
     // on all ranks.
@@ -295,9 +307,11 @@ class CostModel {
     c.route = travels * sent +
               remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
     c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
-    if (!whole)
+    if (!whole) {  // even blocks are one a rank, uneven ones at most those of Interleaved
+      const double most = ranks_ * (1 + std::max(0.0, constexpr_log(t.rows / ranks_)) / kLog2);
       c.ask += remote * ids * cluster_.cut_seconds *
-               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
+               (1 + constexpr_log(std::min(blocks, most)) / kLog2) / ranks_;
+    }
     c.lookup =
         gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
@@ -316,7 +330,8 @@ class CostModel {
          2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.memory, distinct, width, tier) + sources;
+               apply_seconds(t.memory, distinct, width, tier) +
+               mean_square_seconds(t, distinct, width) + sources;
     return c;
   }
 
@@ -331,6 +346,7 @@ class CostModel {
                features * cluster_.block_seconds;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
                apply_seconds(t.memory, t.distinct * share, width, tier) +
+               mean_square_seconds(t, t.distinct * share, width) +
                features * cluster_.block_seconds;
     if (ranks_ > 1)
       c.update += merge_seconds(local * ranks_, width) +
@@ -348,67 +364,6 @@ class CostModel {
   bool ragged_ = false;  // one feature with bags of several ids gives all of them lengths
   std::vector<Table> tables_;
 };
-
-/// A step as the model sees it.
-struct Prediction {
-  StageTimes stages{};                     ///< seconds; the slowest rank of each stage
-  std::vector<StageTimes> ranks{};         ///< by rank
-  std::vector<std::int64_t> bytes{};       ///< of tables and optimizer state, by rank
-  std::vector<std::int64_t> host_bytes{};  ///< the same of those OnHost
-  std::vector<std::int64_t> file_bytes{};  ///< and of those OnFile; `bytes` has their caches'
-  std::vector<double> id_traffic{};        ///< bytes [from * ranks + to] of ids, to the owners
-  /// bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
-  std::vector<double> vector_traffic{};
-  double step_seconds = 0;
-
-  /// Returns the fullest rank's memory, and the slowest rank's time, over the mean.
-  constexpr double memory_imbalance() const {
-    double most = 0, sum = 0;
-    for (const std::int64_t b : bytes) {
-      most = std::max(most, static_cast<double>(b));
-      sum += static_cast<double>(b);
-    }
-    return sum > 0 ? most * static_cast<double>(bytes.size()) / sum : 1;
-  }
-  constexpr double time_imbalance() const {
-    double most = 0, sum = 0;
-    for (const StageTimes& s : ranks) {
-      most = std::max(most, s.embeddings());
-      sum += s.embeddings();
-    }
-    return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
-  }
-  constexpr std::int64_t most_bytes() const { return most_of(bytes); }
-  constexpr std::int64_t most_host_bytes() const { return most_of(host_bytes); }
-  constexpr std::int64_t most_file_bytes() const { return most_of(file_bytes); }
-  /// Returns the bytes by rank, in a tier's memory.
-  constexpr std::vector<std::int64_t>& bytes_in(Tier tier) {
-    return tier == Tier::device ? bytes : tier == Tier::host ? host_bytes : file_bytes;
-  }
-
- private:
-  static constexpr std::int64_t most_of(const std::vector<std::int64_t>& all) {
-    std::int64_t most = 0;
-    for (const std::int64_t b : all) most = std::max(most, b);
-    return most;
-  }
-};
-
-/// Returns the time of all stages: one ends when its slowest rank ends.
-template <class Member>
-constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
-                         Member member) {
-  const std::size_t size = static_cast<std::size_t>(cluster.topology().node_size());
-  double most = 0;
-  std::vector<double> node;
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    node.push_back(ranks[r].*member);
-    if ((r + 1) % size != 0 && r + 1 < ranks.size()) continue;
-    most = std::max(most, shared_seconds(node, cluster.concurrent_ranks));
-    node.clear();
-  }
-  return most;
-}
 
 constexpr double dense_seconds(const Cluster& cluster, const Workload& workload) {
   const double samples = static_cast<double>(workload.batch) / cluster.ranks;

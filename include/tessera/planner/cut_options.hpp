@@ -106,6 +106,13 @@ struct PartCost {
     return memory == tier ? bytes : memory == Tier::device ? cache_bytes : 0;
   }
   constexpr double device_bytes() const { return static_cast<double>(bytes_in(Tier::device)); }
+  /// Adds what is in the same place.
+  constexpr void add(const PartCost& other) {
+    load.add(other.load);
+    seconds += other.seconds;
+    bytes += other.bytes;
+    cache_bytes += other.cache_bytes;
+  }
 };
 
 /// One way to cut a table, and what it costs.
@@ -143,7 +150,8 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
               .parts = cut.parts,
               .tier = cut.tier,
               .cache_rows = cut.cache_rows,
-              .policy = cut.policy};
+              .policy = cut.policy,
+              .rectangles = 0};
   for (int i = 0; i < count; ++i) {
     const ShardRequest request = shard_request(cut, table, layout.topology, i);
     if (request.rectangle.empty()) continue;
@@ -151,14 +159,24 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
     const ShardCost cost =
         model.cost(t, request.rectangle, everywhere, request.tier, request.cache_rows);
     const Shard shard{t, request.rectangle, 0, request.tier, request.cache_rows};
-    o.pieces.push_back({.load = StageLoad(cost),
-                        .seconds = cost.seconds(),
-                        .bytes = model.memory(t).of(request.rectangle),
-                        .cache_bytes = request.tier == Tier::device
-                                           ? 0
-                                           : bytes_in(shard, model.memory(t), Tier::device),
-                        .tier = request.tier,
-                        .place = request.place});
+    PartCost piece{.load = StageLoad(cost),
+                   .seconds = cost.seconds(),
+                   .bytes = model.memory(t).of(request.rectangle),
+                   .cache_bytes = request.tier == Tier::device
+                                      ? 0
+                                      : bytes_in(shard, model.memory(t), Tier::device),
+                   .tier = request.tier,
+                   .place = request.place};
+    ++o.rectangles;
+    // what one rank has anyway is one part
+    const auto with = std::find_if(o.pieces.begin(), o.pieces.end(), [&](const PartCost& other) {
+      return other.place.kind == Place::Kind::rank && piece.place.kind == Place::Kind::rank &&
+             other.place.index == piece.place.index && other.tier == piece.tier;
+    });
+    if (with == o.pieces.end())
+      o.pieces.push_back(piece);
+    else
+      with->add(piece);
     const Fee fee{request.rectangle.width()};
     if (std::find(o.fees.begin(), o.fees.end(), fee) == o.fees.end()) o.fees.push_back(fee);
     if (everywhere && std::find(o.fees.begin(), o.fees.end(), Fee{}) == o.fees.end())
@@ -170,11 +188,12 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
     o.shared += shared;
     o.total += (everywhere ? cost.seconds() * ranks : cost.seconds()) + shared * ranks;
-    o.seconds = std::max(o.seconds, cost.seconds());
-    o.bytes = std::max(o.bytes, o.pieces.back().bytes);
-    o.cache_bytes = std::max(o.cache_bytes, o.pieces.back().cache_bytes);
   }
-  o.rectangles = static_cast<int>(o.pieces.size());
+  for (const PartCost& piece : o.pieces) {
+    o.seconds = std::max(o.seconds, piece.seconds);
+    o.bytes = std::max(o.bytes, piece.bytes);
+    o.cache_bytes = std::max(o.cache_bytes, piece.cache_bytes);
+  }
   return o;
 }
 
@@ -191,7 +210,8 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
   const std::int64_t cached = behind || tier == Tier::file ? model.cache_rows(t, part) : 0;
   // frequent rows come first
-  if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
+  if (cut == Cut::interleaved ||
+      ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids))
     return option_of_pieces(layout, t, model,
                             {.cut = cut, .parts = parts, .tier = tier, .cache_rows = cached});
   const ShardCost cost = model.cost(t, part, cut == Cut::replicated, tier, cached);
@@ -229,6 +249,7 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const int all = layout.ranks();
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
+    if (cut == Cut::interleaved) return;  // many caches of one size fit few of its blocks
     for (const Tier tier : {Tier::host, Tier::file})
       for (const bool behind : {false, true})
         if (memory_of(model.cluster(), tier) > 0 && behind <= (tier == Tier::host)) {
@@ -255,6 +276,11 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
     if (all > 1 && wanted(Cut::row_wise) &&
         (pin != nullptr || (table.rows >= all && worth(1, all))))
       add(Cut::row_wise, 1);
+    // some rows are asked for more than others, and known
+    if (all > 1 && wanted(Cut::interleaved) &&
+        (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) &&
+                            worth(1, RowWise<Interleaved>::count(table, layout.topology)))))
+      add(Cut::interleaved, 1);
     for (int k = 1; k <= all && k <= table.width; ++k) {
       if (table.width % k != 0 || (parts != 0 && k != parts)) continue;
       if (k > 1 && wanted(Cut::column_wise) && (parts != 0 || worth(k, 1)))

@@ -238,14 +238,24 @@ class OtherCuts {
   }
 
  private:
-  /// Returns how a table is cut. The user's policies are known by their rectangles, where those are
-  /// no plain cut's.
+  /// Returns how a table is cut. Policies are known by their rectangles, where those are no plain
+  /// cut's.
   TableCut cut_of(const std::vector<Shard>& own, const TableSpec& spec) const {
     if (own.size() > 1)
       for (const PlannedPolicy& policy : policies_)
         if (cuts_into(policy, spec, layout_.topology, own))
           return {.cut = Cut::own, .policy = policy};
-    return cut_of_shards(own);
+    TableCut cut = cut_of_shards(own);
+    if (cut.cut == Cut::row_wise && own.size() > static_cast<std::size_t>(layout_.ranks())) {
+      std::vector<Shard> dealt;
+      append_shards(dealt, own.front().table, spec, {.cut = Cut::interleaved}, layout_.topology);
+      if (std::is_permutation(dealt.begin(), dealt.end(), own.begin(), own.end(),
+                              [](const Shard& a, const Shard& b) {
+                                return a.rectangle == b.rectangle && a.rank == b.rank;
+                              }))
+        cut.cut = Cut::interleaved;
+    }
+    return cut;
   }
 
   void count(const Shard& s, int times) {

@@ -2,9 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/table_spec.hpp>
 #include <tessera/planner/constexpr_math.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
 
@@ -74,23 +80,79 @@ constexpr double new_rows(double ids, double before, double rows, double begin, 
   return sum;
 }
 
-/// Returns the expected number of distinct rows among [begin, end) that a batch of `ids` draws
-/// touches and that a cache of `cached` of those rows lacks, if it gives up first what was used in
-/// no batch for longest (Che's approximation: a row is there if it was drawn since as many draws as
-/// touch `cached` distinct rows). `cached`: those of a batch at least.
-constexpr double missed_rows(double ids, double cached, double rows, double begin, double end,
-                             double skew) {
-  if (cached >= end - begin) return 0;
-  if (skew < 1e-6) return (end - begin - cached) * (1 - constexpr_exp(-ids / rows));
-  // Newton's rule on a concave function, from below: every step falls short.
-  double before = std::max(cached, ids);
-  for (int i = 0; i < 40; ++i) {
-    const double step = (cached - distinct_rows(before, rows, begin, end, skew)) /
-                        std::max(1e-30, new_rows(1, before, rows, begin, end, skew));
-    if (step < 1e-3 * before) break;
-    before += step;
+/// Returns how often rows are drawn, in groups of rows that are drawn alike, within a tenth.
+/// `counts`: how often each row was drawn, of those that were.
+inline RowFrequencies row_frequencies(std::vector<std::int64_t> counts, std::int64_t rows) {
+  std::sort(counts.begin(), counts.end(), std::greater<>());
+  double all = 0;
+  for (const std::int64_t count : counts) all += static_cast<double>(count);
+  RowFrequencies found;
+  for (std::size_t first = 0; first < counts.size();) {
+    std::size_t last = first;
+    double sum = 0;
+    while (last < counts.size() && (last == first || 10 * counts[last] > 9 * counts[first]))
+      sum += static_cast<double>(counts[last++]);
+    found.groups.push_back({static_cast<double>(last - first), sum / all});
+    first = last;
   }
-  return new_rows(ids, before, rows, begin, end, skew);
+  if (const std::int64_t others = rows - std::ssize(counts); others > 0)
+    found.groups.push_back({static_cast<double>(others), 0});
+  return found;
 }
+
+/// How ids fall on a table's rows: by the power law, or as measured.
+struct IdLaw {
+  double rows = 0, skew = 0;
+  const RowFrequencies* measured = nullptr;
+
+  /// Returns whether some rows are drawn more often than others.
+  constexpr bool uneven() const { return measured != nullptr || skew > 0; }
+  /// Returns what share_of_ids, distinct_rows and new_rows return.
+  constexpr double share(double begin, double end) const {
+    if (measured == nullptr) return share_of_ids(rows, begin, end, skew);
+    return sum(begin, end, [](double p) { return p; });
+  }
+  constexpr double distinct(double ids, double begin, double end) const {
+    if (measured == nullptr) return distinct_rows(ids, rows, begin, end, skew);
+    return sum(begin, end, [ids](double p) { return 1 - constexpr_exp(-ids * p); });
+  }
+  constexpr double fresh(double ids, double before, double begin, double end) const {
+    if (measured == nullptr) return new_rows(ids, before, rows, begin, end, skew);
+    return sum(begin, end, [ids, before](double p) {
+      return constexpr_exp(-before * p) * (1 - constexpr_exp(-ids * p));
+    });
+  }
+  /// Returns the expected number of distinct rows among [begin, end) that a batch of `ids` draws
+  /// touches and that a cache of `cached` of those rows lacks, if it gives up first what was used in
+  /// no batch for longest (Che's approximation: a row is there if it was drawn since as many draws
+  /// as touch `cached` distinct rows). `cached`: those of a batch at least.
+  constexpr double missed(double ids, double cached, double begin, double end) const {
+    if (cached >= end - begin) return 0;
+    if (measured == nullptr && skew < 1e-6)
+      return (end - begin - cached) * (1 - constexpr_exp(-ids / rows));
+    // Newton's rule on a concave function, from below: every step falls short.
+    double before = std::max(cached, ids);
+    for (int i = 0; i < 40; ++i) {
+      const double step =
+          (cached - distinct(before, begin, end)) / std::max(1e-30, fresh(1, before, begin, end));
+      if (step < 1e-3 * before) break;
+      before += step;
+    }
+    return fresh(ids, before, begin, end);
+  }
+
+ private:
+  /// Returns the sum over the rows [begin, end) of `of(share of the ids that are the row)`.
+  template <class Of>
+  constexpr double sum(double begin, double end, Of of) const {
+    double total = 0, first = 0;
+    for (const RowFrequencies::Group& group : measured->groups) {
+      const double last = first + group.rows, here = std::min(end, last) - std::max(begin, first);
+      if (here > 0) total += here * of(group.share / group.rows);
+      first = last;
+    }
+    return total;
+  }
+};
 
 }}}  // namespace tessera::v0::detail

@@ -16,16 +16,28 @@
 
 namespace tessera { inline namespace v0 {
 
-/// How one table is cut; the names of the policies. `own`: by a policy of the user's.
-enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid, own };
+/// How one table is cut; the names of the policies. `interleaved`: RowWise<Interleaved>. `own`: by
+/// a policy of the user's.
+enum class Cut : std::uint8_t {
+  replicated,
+  table_wise,
+  column_wise,
+  row_wise,
+  grid,
+  interleaved,
+  own
+};
 
 constexpr std::string_view to_string(Cut cut) {
-  constexpr std::array<std::string_view, 6> names{"replicated", "table-wise", "column-wise",
-                                                  "row-wise",   "grid",       "own policy"};
+  constexpr std::array<std::string_view, 7> names{
+      "replicated", "table-wise", "column-wise", "row-wise", "grid", "interleaved", "own policy"};
   return names[static_cast<std::size_t>(cut)];
 }
 
 namespace detail {
+
+/// Returns whether each rank has rows of the table.
+constexpr bool by_rows(Cut cut) { return cut == Cut::row_wise || cut == Cut::interleaved; }
 
 /// The cut of one table and where its parts are: the ranks of rectangles that may be on any rank,
 /// the nodes of groups of node members, in the order of the policy's rectangles.
@@ -54,6 +66,8 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
       return cut.parts;
     case Cut::row_wise:
       return RowWise<>::count(table, topology);
+    case Cut::interleaved:
+      return RowWise<Interleaved>::count(table, topology);
     case Cut::grid:
       return cut.parts * topology.node_size();
     case Cut::own:
@@ -70,8 +84,10 @@ constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table
   ShardRequest request = cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
                          : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
                          : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
-                         : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
-                                                       : TableWise<>::shard(table, topology, i);
+                         : cut.cut == Cut::interleaved
+                             ? RowWise<Interleaved>::shard(table, topology, i)
+                         : cut.cut == Cut::grid ? grid_part(table, topology, cut.parts, i)
+                                                : TableWise<>::shard(table, topology, i);
   request.tier = cut.tier;
   request.cache_rows = std::min(cut.cache_rows, request.rectangle.rows());
   return request;

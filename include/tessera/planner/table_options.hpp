@@ -137,7 +137,7 @@ class TableOptions {
     // of all ranks
     const auto bytes_of = [&](const CutOption& o, std::int64_t part) {
       return static_cast<double>(part) *
-             (o.cut == Cut::replicated || o.cut == Cut::row_wise ? ranks_ : o.parts) *
+             (o.cut == Cut::replicated || by_rows(o.cut) ? ranks_ : o.parts) *
              (o.cut == Cut::grid ? layout_.topology.node_size() : 1);
     };
     std::vector<std::pair<double, int>> order;
@@ -170,7 +170,8 @@ class TableOptions {
     std::vector<std::vector<int>> groups;
     const auto key = [&](int t) {
       const TableSpec& table = layout_.tables[t];
-      return std::tuple(table.rows, table.width, table.skew, count(t), model_.ids_of(t));
+      return std::tuple(table.rows, table.width, table.skew, table.frequencies, count(t),
+                        model_.ids_of(t));
     };
     std::vector<int> order(tables());
     for (std::size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);

@@ -28,6 +28,7 @@ namespace detail {
 struct MemoryCost {
   std::int64_t per_element = 4;
   std::int64_t per_row = 0;
+  bool mean_squares = false;  ///< updates need mean squares of whole rows, which takes time
 
   constexpr std::int64_t of(const Rectangle& r) const {
     return r.elements() * per_element + r.rows() * per_row;
@@ -37,7 +38,8 @@ struct MemoryCost {
 /// Returns the cost of a table, where its optimizer is not that of `others`.
 constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& others) {
   return table.bytes_per_element < 0 ? others
-                                     : MemoryCost{table.bytes_per_element, table.bytes_per_row};
+                                     : MemoryCost{table.bytes_per_element, table.bytes_per_row,
+                                                  others.mean_squares && table.bytes_per_row > 0};
 }
 
 /// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where

@@ -175,6 +175,42 @@ struct RowWise<Shares<Parts...>, Sources...> {
   }
 };
 
+/// Deals out rows whose frequent ones come first: `RowWise<Interleaved, Query>`.
+struct Interleaved {};
+
+/// Blocks of rows of many sizes, so that every rank has as many frequent and rare rows as the
+/// others. The rows' last half is cut into a block for each rank, so is the half of what is before
+/// it, and so on; the order of the ranks changes from band to band. A rank holds as many rows as
+/// under RowWise, give or take one a band, in about log2(rows / ranks) blocks.
+template <class... Sources>
+struct RowWise<Interleaved, Sources...> {
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec& table, const Topology& topology) {
+    return bands(table, topology) * topology.ranks;
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const int ranks = topology.ranks, block = i % ranks, all = bands(table, topology),
+              band = all - 1 - i / ranks;  // from the last rows
+    const std::int64_t begin = band + 1 < all ? table.rows >> (band + 1) : 0,
+                       rows = (table.rows >> band) - begin;
+    // Within a band the first block is asked for most. Over four bands each rank has blocks at four
+    // places, whose sum, and sum of squares, are nearly the same for all (Prouhet 1851).
+    int rank = band % 2 == 0 ? block : ranks - 1 - block;
+    if (band / 2 % 2 == 1) rank = (rank + ranks / 2) % ranks;
+    return {{begin + even_cut(rows, ranks, block), begin + even_cut(rows, ranks, block + 1), 0,
+             table.width},
+            {.kind = Place::Kind::rank, .index = rank}};
+  }
+
+ private:
+  static constexpr int bands(const TableSpec& table, const Topology& topology) {
+    int all = 1;
+    while (topology.ranks > 1 && table.rows >> all >= topology.ranks) ++all;
+    return all;
+  }
+};
+
 /// K columns, each cut by rows over the ranks of one node (table-row-wise, hierarchical). K must
 /// divide every width.
 ///
@@ -257,7 +293,8 @@ static_assert(ShardingPolicy<OnHost<RowWise<>>> && ShardingPolicy<OnFile<RowWise
 static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> &&
               ShardingPolicy<TableWise<OnRank<1>>>);
 static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&
-              ShardingPolicy<RowWise<Shares<2, 1>>> && ShardingPolicy<Grid<2>> &&
-              ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
+              ShardingPolicy<RowWise<Shares<2, 1>>> && ShardingPolicy<RowWise<Interleaved>> &&
+              ShardingPolicy<Grid<2>> && ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> &&
+              ShardingPolicy<GridOn<OnNodes<0>>>);
 
 }}  // namespace tessera::v0
