@@ -823,7 +823,7 @@ TEST_CASE("rows are dealt out where blocks of them are uneven, and that is said"
   cluster.memory_per_rank = 3'000'000'000;
   const detail::PlanConstraints constraints{.forbidden = {Cut::column_wise}};
   for (const bool sorted : {false, true}) {
-    const Workload workload{.batch = 16384, .skew = 1.05, .sorted_ids = sorted};
+    const Workload workload{.batch = 524'288, .skew = 1.05, .sorted_ids = sorted};
     const Layout chosen = plan_layout(tables, {}, cluster, workload, constraints);
     REQUIRE(describe(chosen.fault) == "no fault");
     const detail::CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster,

@@ -276,10 +276,13 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
     if (all > 1 && wanted(Cut::row_wise) &&
         (pin != nullptr || (table.rows >= all && worth(1, all))))
       add(Cut::row_wise, 1);
-    // some rows are asked for more than others, and known
+    // frequent rows are known, and each block has many ids: its own cost was measured as that of
+    // some hundred
+    constexpr double least_ids = 2048;
+    const int dealt = RowWise<Interleaved>::count(table, layout.topology);
     if (all > 1 && wanted(Cut::interleaved) &&
-        (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) &&
-                            worth(1, RowWise<Interleaved>::count(table, layout.topology)))))
+        (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) && worth(1, dealt) &&
+                            model.ids_of(t) >= least_ids * dealt)))
       add(Cut::interleaved, 1);
     for (int k = 1; k <= all && k <= table.width; ++k) {
       if (table.width % k != 0 || (parts != 0 && k != parts)) continue;
