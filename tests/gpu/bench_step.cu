@@ -434,7 +434,7 @@ void tiers(benchmark::State& state, const TierCase& how, double skew) {
   const std::size_t first = turn;
   const double n = static_cast<double>(batch), row = 4.0 * width, table = static_cast<double>(rows);
   const double missed =
-      cached == 0 ? 0 : detail::missed_rows(n, static_cast<double>(cached), table, 0, table, skew);
+      cached == 0 ? 0 : detail::IdLaw{table, skew}.missed(n, static_cast<double>(cached), 0, table);
   // Over the bus: rows looked up and, each once, updated; or those that the cache lacks, both ways.
   // In the GPU's memory: both, and outputs and gradients.
   const bool bus = how.tier != Tier::device;
