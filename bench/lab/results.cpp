@@ -124,6 +124,18 @@ std::string wrapped(std::string_view text) {
   return out + std::string(text) + "\n";
 }
 
+/// Milliseconds in at most 7 columns, below three hours.
+std::string short_text(double value, int digits) {
+  return value < std::pow(10, digits) ? fmt::format("{:.{}g}", value, digits)
+                                      : fmt::format("{:.0f}", value);
+}
+
+std::string interval_text(const Interval& interval) {
+  return interval.from == Interval::From::nothing
+             ? "-"
+             : short_text(interval.low, 2) + "-" + short_text(interval.high, 2);
+}
+
 /// "auto is fastest: 2.10 ms, 31 % less than table-wise; 5 of 6 rounds agree."
 void answer(Group& group) {
   std::erase_if(group.results, [](const Result* r) { return !r->error.empty(); });
@@ -217,7 +229,7 @@ std::map<std::string, std::vector<double>> read_old_rounds(const std::string& pa
   return rounds;
 }
 
-Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
+Report report_of(const Settings& settings, const std::vector<Case>& cases, const Rounds& rounds,
                  const std::map<std::string, std::vector<double>>& old) {
   Report report;
   std::vector<double> fixed;
@@ -245,6 +257,9 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
                                  : std::string("same");
   }
   report.fixed_work = percentiles_of(fixed);
+  const plan::Constants& constants = settings.constants;
+  add_intervals(report, settings.cluster == "host" && constants.measured &&
+                            constants.source.starts_with("measured on this machine"));
   for (const Result& result : report.results) {
     const std::string name = result.of->group();
     const auto found = std::find_if(report.groups.begin(), report.groups.end(),
@@ -254,6 +269,25 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
   }
   for (Group& group : report.groups) answer(group);
   return report;
+}
+
+std::string interval_note(const Report& report) {
+  std::map<std::string, int> sources;
+  bool missing = false;
+  for (const Result& r : report.results) {
+    if (r.interval.from != Interval::From::nothing)
+      ++sources[describe(r.interval, !r.of->ghosts.empty())];
+    missing |= r.error.empty() && r.predicted_ms > 0 && r.interval.from == Interval::From::nothing;
+  }
+  std::string text;
+  for (const auto& [source, count] : sources)
+    text +=
+        wrapped(fmt::format("interval: where the step is expected: {} ({} cases)", source, count));
+  if (missing)
+    text += wrapped(
+        "no interval: fewer than nine other cases in the run, and constants that were not measured "
+        "on this machine, or a machine that is not quiet, or ghost ranks");
+  return text;
 }
 
 std::string text_of(const Report& report, const Settings& settings, const Batches& batches) {
@@ -271,29 +305,33 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
     if (group.regret > 0)
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
     const bool ghosts = !group.results.front()->of->ghosts.empty();
-    text += fmt::format("{:<20}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>11}\n", "plan", "P50 ms", "P10",
-                        "P90", ghosts ? "+links" : "best", "predict", "sent", "fullest");
+    text +=
+        fmt::format("{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
+                    "P90", ghosts ? "+links" : "best", "predict", "interval", "sent", "fullest");
     for (const Result* r : group.results) {
-      std::string note = r->wide() ? "wide" : "";  // of at most 12 columns with the next
+      std::string note = r->wide() ? "wide" : "";  // of at most 11 columns
       if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
         note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
-      if (plan.size() > 19) plan = ".." + plan.substr(plan.size() - 17);
-      text += fmt::format("{:<20}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>11}{:>11} {:.12}\n", plan,
-                          r->step.p50, r->step.p10, r->step.p90, ghosts ? r->link_ms : r->step.best,
-                          r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "-",
-                          bytes_text(static_cast<std::int64_t>(r->most_sent())),
-                          bytes_text(static_cast<std::int64_t>(r->fullest())), note);
+      if (plan.size() > 16) plan = ".." + plan.substr(plan.size() - 14);
+      text += fmt::format(
+          "{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10} {:.11}\n", plan,
+          short_text(r->step.p50, 3), short_text(r->step.p10, 3), short_text(r->step.p90, 3),
+          short_text(ghosts ? r->link_ms : r->step.best, 3),
+          r->predicted_ms > 0 ? short_text(r->predicted_ms, 3) : "-", interval_text(r->interval),
+          bytes_text(static_cast<std::int64_t>(r->most_sent())),
+          bytes_text(static_cast<std::int64_t>(r->fullest())), note);
     }
   }
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
-  return text +
-         "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
-         (std::any_of(report.results.begin(), report.results.end(),
-                      [](const Result& r) { return !r.of->ghosts.empty(); })
-              ? "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n"
-              : "");
+  text +=
+      "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
+      interval_note(report);
+  if (std::any_of(report.results.begin(), report.results.end(),
+                  [](const Result& r) { return !r.of->ghosts.empty(); }))
+    text += "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n";
+  return text;
 }
 
 nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
@@ -366,6 +404,10 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       if (r.predicted_ms > 0) c["predicted_stages_ms"][kStageNames[s]] = r.predicted_stage_ms[s];
     }
     if (r.predicted_ms > 0) c["predicted_ms"] = r.predicted_ms;
+    if (r.interval.from != Interval::From::nothing)
+      c["predicted_interval"] = {{"low_ms", r.interval.low},
+                                 {"high_ms", r.interval.high},
+                                 {"holds", describe(r.interval, !r.of->ghosts.empty())}};
     c["imbalance"] = r.imbalance();
     c["memory"] = {{"predicted_tables_bytes", r.predicted_tables},
                    {"measured_tables_bytes", r.tables_bytes},
@@ -416,7 +458,8 @@ std::string csv_of(const Report& report) {
   };
   std::string text =
       "plan,ranks,ghosts,optimizer,codec,deduplicate,rank,step_best_ms,step_p10_ms,step_p50_ms,"
-      "step_p90_ms,predicted_ms,spread,bytes_sent,messages_sent,tables_bytes_predicted,"
+      "step_p90_ms,predicted_ms,predicted_low_ms,predicted_high_ms,spread,bytes_sent,messages_sent,"
+      "tables_bytes_predicted,"
       "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled";
   for (const char* stage : kStageNames)
     text += fmt::format(",{0}_p10_ms,{0}_p50_ms,{0}_p90_ms,{0}_bytes,{0}_wait_ms", stage);
@@ -427,17 +470,20 @@ std::string csv_of(const Report& report) {
                          r.of->ghosts.size(), r.of->optimizer, r.of->codec,
                          r.of->deduplicate ? "on" : "off", rank);
     };
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"), r.step.best,
-                        r.step.p10, r.step.p50, r.step.p90,
+    const bool known = r.interval.from != Interval::From::nothing;
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"),
+                        r.step.best, r.step.p10, r.step.p50, r.step.p90,
                         r.predicted_ms > 0 ? fmt::format("{}", r.predicted_ms) : "",
-                        r.step.spread(), r.most_sent(), r.most_messages(), r.predicted_tables,
-                        r.tables_bytes, r.peak_bytes, r.imbalance(), r.link_ms);
+                        known ? fmt::format("{}", r.interval.low) : "",
+                        known ? fmt::format("{}", r.interval.high) : "", r.step.spread(),
+                        r.most_sent(), r.most_messages(), r.predicted_tables, r.tables_bytes,
+                        r.peak_bytes, r.imbalance(), r.link_ms);
     for (std::size_t s = 0; s < kStages; ++s)
       text += fmt::format(",{},{},{},,", r.stages[s].p10, r.stages[s].p50, r.stages[s].p90);
     text += "," + quoted(r.error) + "\n";
     for (std::size_t i = 0; i < r.ranks.size() && r.error.empty(); ++i) {
       const RankResult& rank = r.ranks[i];
-      text += fmt::format("{},,,,,,,{},{},{},,,,{},{}", begin(std::to_string(i)), rank.sent(),
+      text += fmt::format("{},,,,,,,,,{},{},{},,,,{},{}", begin(std::to_string(i)), rank.sent(),
                           rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms);
       for (std::size_t s = 0; s < kStages; ++s)
         text += fmt::format(",,{},,{},{}", rank.stage_ms[s], rank.bytes[s], rank.wait_ms[s]);

@@ -103,6 +103,30 @@ struct Shop {
   }
 };
 
+/// Counts how many of the other cases are off by less, and by more, than an interval's ends.
+void check_intervals(const nlohmann::json& results) {
+  for (const auto& c : results["laboratory"]["cases"]) {
+    CAPTURE(c["name"].dump());
+    REQUIRE(c.contains("predicted_interval"));
+    const double predicted = c["predicted_ms"], low = c["predicted_interval"]["low_ms"],
+                 high = c["predicted_interval"]["high_ms"];
+    std::int64_t others = 0, below = 0, above = 0;
+    for (const auto& other : results["laboratory"]["cases"]) {
+      if (other["ranks"] == c["ranks"] && other["shards"] == c["shards"]) continue;
+      const double as_far =
+          predicted * other["step_ms"]["p50"].get<double>() / other["predicted_ms"].get<double>();
+      ++others;
+      below += as_far < low * (1 - 1e-9);
+      above += as_far > high * (1 + 1e-9);
+    }
+    CHECK(c["predicted_interval"]["holds"] ==
+          fmt::format("at least 80 %, by {} other cases of the run", others));
+    // the ends themselves are cases: of 10 to 19 the least and the most, of 20 to 29 the next
+    CHECK(below == (others + 1) / 10 - 1);
+    CHECK(above == below);
+  }
+}
+
 constexpr const char* kFast = " --batch 48 --steps 4 --optimizer adagrad ";
 
 }  // namespace
@@ -141,6 +165,7 @@ TEST_CASE("bytes and messages of recorded ids are those that Python counts, unde
       CHECK(c["memory"]["predicted_tables_bytes"] == 8 * (900 * 16 + 300 * 8 + 40 * 16) + copies);
   }
   for (const auto& group : results["laboratory"]["groups"]) CHECK(group["regret"] >= 1);
+  check_intervals(results);
   // every line of CSV has as many fields: one for a case, one for each of its ranks
   std::istringstream csv(text_of(shop.at("out/results.csv")));
   std::int64_t lines = 0, fields = 0;
@@ -154,10 +179,54 @@ TEST_CASE("bytes and messages of recorded ids are those that Python counts, unde
   for (std::string line; std::getline(out, line);) CHECK(line.size() <= 100);
   const std::string page = text_of(shop.at("out/index.html"));
   for (const char* text : {"is fastest", "the planner's regret", "Time over memory", "backwards",
-                           "Prediction against measurement", "</html>"})
+                           "Prediction against measurement", "where it was expected",
+                           "<th>expected", "other cases of the run", "</html>"})
     CHECK(page.find(text) != std::string::npos);
   for (const char* text : {"src=", "href=", "http", "nan", "inf\""})
     CHECK(page.find(text) == std::string::npos);
+}
+
+TEST_CASE("few cases have an interval where constants are this machine's, and it is quiet") {
+  const Shop shop;
+  const std::string arguments =
+      std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
+  const Outcome foreign = shop.run(arguments + "--out a");
+  REQUIRE(foreign.err == "");
+  CHECK(foreign.out.find("no interval: fewer than nine other cases") != std::string::npos);
+  for (const auto& c : shop.results("a")["laboratory"]["cases"])
+    CHECK(!c.contains("predicted_interval"));
+  nlohmann::json machine{{"measured",
+                          {{"processor", shop.results("a")["context"]["processor"]},
+                           {"cores", shop.results("a")["context"]["num_cpus"]},
+                           {"date", "2026-11-28"}}}};
+  for (const char* rate : {"stream_bandwidth", "gather_bandwidth", "cache_bandwidth",
+                           "node_bandwidth", "network_bandwidth", "flops"})
+    machine[rate] = 7e9;
+  for (const char* seconds :
+       {"lookup_seconds", "check_seconds", "route_seconds", "cut_seconds", "vector_seconds",
+        "merge_seconds", "block_seconds", "launch_seconds", "node_latency", "network_latency"})
+    machine[seconds] = 3e-8;
+  for (const char* number : {"ranks", "ranks_per_node", "memory_per_rank", "concurrent_ranks"})
+    machine[number] = 0;
+  std::ofstream(shop.at("machine.json")) << machine;
+  machine["measured"]["cores"] = 7777;  // another machine's constants say nothing of this one
+  std::ofstream(shop.at("another.json")) << machine;
+  REQUIRE(shop.run(arguments + "--out c", "TESSERA_MACHINE=another.json").err == "");
+  for (const auto& c : shop.results("c")["laboratory"]["cases"])
+    CHECK(!c.contains("predicted_interval"));
+  REQUIRE(shop.run(arguments + "--out b --ranks 2,ghost:2", "TESSERA_MACHINE=machine.json").err ==
+          "");
+  const nlohmann::json results = shop.results("b"), &work = results["laboratory"]["fixed_work_ms"];
+  const bool quiet =
+      work["p90"].get<double>() - work["p10"].get<double>() <= 0.25 * work["p50"].get<double>();
+  for (const auto& c : results["laboratory"]["cases"]) {
+    // what is known of predictions was measured on threads
+    CHECK(c.contains("predicted_interval") == (quiet && !c.contains("ghosts")));
+    if (!c.contains("predicted_interval")) continue;
+    const double predicted = c["predicted_ms"];
+    CHECK(c["predicted_interval"]["low_ms"].get<double>() == doctest::Approx(predicted / 1.25));
+    CHECK(c["predicted_interval"]["high_ms"].get<double>() == doctest::Approx(predicted / 0.75));
+  }
 }
 
 TEST_CASE("ids of a TSV file are those of arrays; copies and one-hot ids are counted, too") {
