@@ -282,11 +282,11 @@ std::string interval_note(const Report& report) {
   std::string text;
   for (const auto& [source, count] : sources)
     text +=
-        wrapped(fmt::format("interval: where the step is expected: {} ({} cases)", source, count));
+        wrapped(fmt::format("Interval, where the step is expected: {} ({} cases).", source, count));
   if (missing)
     text += wrapped(
-        "no interval: fewer than nine other cases in the run, and constants that were not measured "
-        "on this machine, or a machine that is not quiet, or ghost ranks");
+        "No interval: fewer than nine other cases in the run, and constants that were not measured "
+        "on this machine, or a machine that is not quiet, or ghost ranks.");
   return text;
 }
 
@@ -391,6 +391,11 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       return Json{{"best", p.best}, {"p10", p.p10}, {"p50", p.p50}, {"p90", p.p90}};
     };
     c["ranks"] = r.of->ranks;
+    c["axes"] = {{"optimizer", r.of->optimizer},
+                 {"codec", r.of->codec},
+                 {"deduplicate", r.of->deduplicate},
+                 {"precision", r.of->precision},
+                 {"overlap", r.of->overlap}};
     if (!r.of->ghosts.empty()) {
       c["ghosts"] = r.of->ghosts;
       c["modelled_links_ms"] = r.link_ms;
@@ -457,7 +462,8 @@ std::string csv_of(const Report& report) {
     return out + "\"";
   };
   std::string text =
-      "plan,ranks,ghosts,optimizer,codec,deduplicate,rank,step_best_ms,step_p10_ms,step_p50_ms,"
+      "plan,ranks,ghosts,optimizer,codec,deduplicate,precision,overlap,rank,step_best_ms,step_p10_"
+      "ms,step_p50_ms,"
       "step_p90_ms,predicted_ms,predicted_low_ms,predicted_high_ms,spread,bytes_sent,messages_sent,"
       "tables_bytes_predicted,"
       "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled";
@@ -466,9 +472,10 @@ std::string csv_of(const Report& report) {
   text += ",error\n";
   for (const Result& r : report.results) {
     const auto begin = [&](const std::string& rank) {
-      return fmt::format("{},{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks,
+      return fmt::format("{},{},{},{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks,
                          r.of->ghosts.size(), r.of->optimizer, r.of->codec,
-                         r.of->deduplicate ? "on" : "off", rank);
+                         r.of->deduplicate ? "on" : "off", r.of->precision,
+                         r.of->overlap ? "on" : "off", rank);
     };
     const bool known = r.interval.from != Interval::From::nothing;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"),

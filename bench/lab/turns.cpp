@@ -61,10 +61,11 @@ double fixed_work_ms() {
   return milliseconds;
 }
 
-auto recorder_of(const std::string& optimizer) {
-  return optimizer == "sgd"       ? record_sgd
-         : optimizer == "adagrad" ? record_adagrad
-         : optimizer == "adam"    ? record_adam
+auto recorder_of(const std::string& optimizer, bool narrow) {
+  return optimizer == "sgd"       ? (narrow ? record_narrow_sgd : record_sgd)
+         : optimizer == "adagrad" ? (narrow ? record_narrow_adagrad : record_adagrad)
+         : optimizer == "adam"    ? (narrow ? record_narrow_adam : record_adam)
+         : narrow                 ? record_narrow_rowwise_adagrad
                                   : record_rowwise_adagrad;
 }
 
@@ -79,7 +80,8 @@ json measured(const Case& c, const Batches& batches, int steps) {
                         },
                     .built = [&] { tables = std::max(tables, grown()); },
                     .steps = [&] { peak = std::max(peak, grown()); }};
-  const Recorded recorded = recorder_of(c.optimizer)(c, batches, steps, watch);
+  const Recorded recorded =
+      recorder_of(c.optimizer, c.precision != "fp32")(c, batches, steps, watch);
   record["steps"] = steps;
   record["tables_bytes"] = tables;
   // of ghosts as it was seen before steps: the rehearsal was in this process, too

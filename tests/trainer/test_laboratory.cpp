@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -192,7 +193,7 @@ TEST_CASE("few cases have an interval where constants are this machine's, and it
       std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
   const Outcome foreign = shop.run(arguments + "--out a");
   REQUIRE(foreign.err == "");
-  CHECK(foreign.out.find("no interval: fewer than nine other cases") != std::string::npos);
+  CHECK(foreign.out.find("No interval: fewer than nine other cases") != std::string::npos);
   for (const auto& c : shop.results("a")["laboratory"]["cases"])
     CHECK(!c.contains("predicted_interval"));
   nlohmann::json machine{{"measured",
@@ -278,6 +279,65 @@ TEST_CASE("axes: duplicates that do not travel, optimizers, codecs of half the b
     CHECK(c.contains("predicted_ms") == c["name"].get<std::string>().ends_with("deduplicate:off"));
 }
 
+TEST_CASE("axes: tables of 16 bits, and batches that a thread routes ahead") {
+  const Shop shop;
+  std::ofstream(shop.at("large.json"))
+      << R"({"tables": [{"name": "query", "rows": 400000, "width": 16}]})";
+  const Outcome outcome =
+      shop.run(std::string("--model large.json --out out --plans row-wise,auto --rounds 1 --axes "
+                           "precision,overlap --ranks 2") +
+               kFast);
+  REQUIRE(outcome.err == "");
+  const nlohmann::json results = shop.results("out");
+  REQUIRE(results["laboratory"]["cases"].size() == 12);
+  const auto found = [&](const std::string& axes) {
+    const std::string name =
+        "ranks:2/plan:row-wise/optimizer:adagrad/codec:fp32/deduplicate:off" + axes;
+    for (const auto& c : results["laboratory"]["cases"])
+      if (c["name"] == name) return c;
+    FAIL("there is no case " << name);
+    return nlohmann::json();
+  };
+  const nlohmann::json plain = found("");
+  constexpr double kElements = 400000 * 16;
+  for (const char* precision : {"bf16", "fp16"})
+    for (const bool overlap : {false, true}) {
+      const nlohmann::json c =
+          found(fmt::format("/precision:{}{}", precision, overlap ? "/overlap:on" : ""));
+      CAPTURE(c["name"].dump());
+      CHECK(c["axes"]["precision"] == precision);
+      CHECK(c["axes"]["overlap"] == overlap);
+      CHECK(c["group"] == fmt::format("2 ranks, adagrad, tables in {}{}", precision,
+                                      overlap ? ", routed ahead" : ""));
+      // a weight of 2 bytes in place of 4, beside a sum of squares of 4
+      CHECK(c["memory"]["predicted_tables_bytes"] == 6 * kElements);
+      CHECK(plain["memory"]["measured_tables_bytes"].get<double>() -
+                c["memory"]["measured_tables_bytes"].get<double>() ==
+            doctest::Approx(2 * kElements).epsilon(0.2));
+      // ids and vectors travel as before
+      for (const int r : {0, 1}) CHECK(c["by_rank"][r]["bytes"] == plain["by_rank"][r]["bytes"]);
+    }
+  const nlohmann::json ahead = found("/overlap:on");
+  for (const int r : {0, 1}) CHECK(ahead["by_rank"][r]["bytes"] == plain["by_rank"][r]["bytes"]);
+  CHECK(ahead["step_ms"]["best"] > 0);
+  // what overlap saves without dense layers is not in the model
+  for (const auto& c : results["laboratory"]["cases"])
+    CHECK(c.contains("predicted_ms") != c["axes"]["overlap"].get<bool>());
+  const std::string page = text_of(shop.at("out/index.html")),
+                    csv = text_of(shop.at("out/results.csv"));
+  CHECK(page.find("<h2>2 ranks, adagrad, tables in fp16, routed ahead</h2>") != std::string::npos);
+  CHECK(page.find("<h2>2 ranks, adagrad, routed ahead</h2>") != std::string::npos);
+  CHECK(csv.find("\"row-wise\",2,0,adagrad,fp32,off,bf16,on,all,") != std::string::npos);
+  const std::string help =  // in one line
+      std::regex_replace(shop.run("--help").out, std::regex("[ \n]+"), " ");
+  for (const char* axis :
+       {"deduplicate (off, on)", "optimizer (sgd, adagrad, rowwise-adagrad,", "codec (fp32, bf16)",
+        "precision of the tables (fp32, bf16, fp16)", "overlap (off, on:"}) {
+    CAPTURE(axis);
+    CHECK(help.find(axis) != std::string::npos);
+  }
+}
+
 TEST_CASE("a ghost rank receives, sends and updates what the real rank does, under every plan") {
   const Shop shop;
   const auto compare = [&](const std::string& arguments, std::size_t pairs) {
@@ -311,6 +371,11 @@ TEST_CASE("a ghost rank receives, sends and updates what the real rank does, und
       "--out out --ranks 2,ghost:2 --which 1 --plans mine.json,column-wise --axes "
       "deduplicate,optimizer,codec",
       32);
+  compare(
+      "--out out --ranks 2,ghost:2 --which 0 --plans mine.json,row-wise --axes precision "
+      "--optimizer "
+      "adam",
+      6);
   // one rank of 32 that is not asked for has no steps
   REQUIRE(shop.run("--model m.json --out out --ranks ghost:32 --which 31 --batch 64 --steps 2 "
                    "--rounds 1 --plans row-wise")
@@ -448,7 +513,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
   says(model + "--plans auto,auto", "'auto' stands twice", 2);
-  says(model + "--axes colour", "colour not in", 2);
+  says(model + "--axes colour", "colour not in {deduplicate,optimizer,codec,precision,overlap}", 2);
+  says(model + "--axes overlap,overlap", "'overlap' stands twice", 2);
+  says(model + "--axes overlap --ranks 2,ghost:4", "overlap is not measured on 'ghost:4'", 2);
   says("--model none.json", "none.json");
   says("", "--model is required", 2);
   says("--model m.json --ids", "--ids", 2);
