@@ -133,6 +133,11 @@ std::vector<bool> switched(const Settings& settings, const char* axis) {
 
 }  // namespace
 
+bool Case::cached() const {
+  return std::any_of(layout.shards.begin(), layout.shards.end(),
+                     [](const Shard& shard) { return shard.tier == Tier::file; });
+}
+
 std::string Case::group() const {
   const std::string alone =  // of another plan the same rank has other work
       ghosts.size() == 1 && ranks > 1 ? fmt::format(" (rank {} alone)", ghosts[0]) : "";
@@ -195,6 +200,7 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
             c.overlap = overlap;
             c.deduplicate = deduplicate;
             c.layout = *layout;
+            c.files = settings.out + "/table-files.tmp";
             c.predicted = !deduplicate && !overlap;
             Workload asked = workload;
             asked.deduplicate = deduplicate;

@@ -28,11 +28,14 @@ struct Case {
   std::string precision = "fp32";  ///< of the tables
   bool overlap = false;            ///< a thread routes the next batch meanwhile
   tessera::Layout layout;
+  std::string files;  ///< the folder of tables OnFile, which is there for a turn
   /// the model does not know what it costs to find duplicates, nor what overlap saves without dense
   /// layers
   bool predicted = false;
   tessera::detail::Prediction prediction{};
 
+  /// Whether rows come through a cache. Those in the host's memory need none on a host.
+  bool cached() const;
   /// Cases that differ in their plans alone.
   std::string group() const;
 };

@@ -6,6 +6,7 @@
 #include "ids.hpp"
 
 #include <tessera/measure/measure_steps.hpp>
+#include <tessera/tables/cache_counters.hpp>
 
 #include <functional>
 #include <vector>
@@ -21,7 +22,8 @@ struct Watch {
 /// What a case took, by rank. Of ghosts only those that were run have steps.
 struct Recorded {
   std::vector<tessera::detail::RecordedSteps> ranks;
-  std::vector<double> link_seconds;  ///< of a step on ghosts' links, modelled
+  std::vector<double> link_seconds;                    ///< of a step on ghosts' links, modelled
+  std::vector<tessera::detail::CacheCounters> caches;  ///< of all steps; no rows: there is no cache
 };
 
 // one source each, so that they compile side by side

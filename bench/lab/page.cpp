@@ -201,6 +201,8 @@ std::string table(const Group& group, const Report& report) {
                                  : fmt::format("spread {:.0f} %", 100 * r->step.spread());
     if (!r->of->ghosts.empty())
       note += fmt::format("; links {:.3g} ms, modelled, come on top", r->link_ms);
+    if (r->hit_rate() >= 0)
+      note += fmt::format("; {:.1f} % of the rows behind a cache were in it", 100 * r->hit_rate());
     if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
       note += "; " + change->second;
     text += fmt::format(

@@ -18,6 +18,7 @@
 #include <tessera/host/kernels.hpp>
 #include <tessera/measure/measure_plans.hpp>
 #include <tessera/settings/policies.hpp>
+#include <tessera/tables/cache_counters.hpp>
 
 #include <omp.h>
 
@@ -27,8 +28,10 @@
 #include <cstdint>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace lab {
@@ -63,63 +66,81 @@ struct Measured {
       tessera::LayoutCollection<Widths, Optimizer, tessera::Host, Comm, Codecs, tessera::Storage<T>,
                                 tessera::ReportSteps>;  // as record_steps has
 
-  static typename Tables::Options options(const Case& c) {
+  static typename Tables::Options options(const Case& c, const char* folder) {
     return {.learning_rate = 1e-3f,
             .forward_codec = c.codec,
             .backward_codec = c.codec,
-            .deduplicate = c.deduplicate};
+            .deduplicate = c.deduplicate,
+            .files = {.folder = c.files + folder}};
   }
 };
 
 template <class Optimizer, class T, class Built, class BeforeStep>
 tessera::detail::RecordedSteps record_rank(tessera::AnyCommunicator& communicator, const Case& c,
                                            const tessera::Layout& layout, const OwnBatches& own,
-                                           int steps, const Built& built,
+                                           int steps, const char* folder, const Built& built,
                                            const BeforeStep& before_step) {
   using M = Measured<Optimizer, T>;
   return tessera::detail::record_steps<typename M::Widths, Optimizer, std::int64_t,
                                        typename M::Codecs, tessera::Storage<T>,
                                        tessera::ReportSteps>(
-      communicator, layout, own.views(), steps, tessera::Host(), M::options(c),
+      communicator, layout, own.views(), steps, tessera::Host(), M::options(c, folder),
       std::function<void()>(built), std::function<void(std::size_t)>(before_step));
 }
 
-/// Whole steps in which a thread routes the next batch, over `second`: their seconds. One more step
-/// is run in the end, so that the last one that counts has a next batch, too.
-template <class Optimizer, class T>
-std::vector<double> record_overlapped(tessera::AnyCommunicator& communicator,
-                                      tessera::AnyCommunicator& second, const Case& c,
-                                      const OwnBatches& own, int steps) {
+/// What record_steps does not tell.
+struct WholeSteps {
+  std::vector<double> seconds;
+  tessera::detail::CacheCounters caches;
+};
+
+/// Records whole steps alone, as record_steps has them; over `second`, unless it is null, a thread
+/// routes the next batch meanwhile. One more step is run in the end, so that the last one that
+/// counts has a next batch, too.
+template <class Optimizer, class T, class BeforeStep>
+WholeSteps record_whole(tessera::AnyCommunicator& communicator, tessera::AnyCommunicator* second,
+                        const Case& c, const OwnBatches& own, int steps,
+                        const BeforeStep& before_step) {
   using namespace tessera;
   using M = Measured<Optimizer, T>;
   using Clock = std::chrono::steady_clock;
-  typename M::Comm main(communicator), routing(second);
-  typename M::Tables tables(main, Host(), c.layout, M::options(c));
-  const auto batch = [&](int step) -> const KeyedJagged<std::int64_t>& {
-    return own.views()[static_cast<std::size_t>(step + 2) % own.views().size()];
+  typename M::Comm main(communicator), routing(second == nullptr ? communicator : *second);
+  typename M::Tables tables(main, Host(), c.layout, M::options(c, "/whole"));
+  const auto turn = [&](int step) {
+    return static_cast<std::size_t>(step + 2) % own.views().size();
   };
+  const auto batch = [&](int step) { return own.views()[turn(step)]; };
   std::int64_t most = 0;
   for (const KeyedJagged<std::int64_t>& view : own.views()) most = std::max(most, view.batch);
   const std::vector<float> small(static_cast<std::size_t>(most * tables.columns()), 1e-3f);
   const tessera::detail::Filled<float, Host> output(Host(), small), gradient(Host(), small);
-  RouteAhead<typename M::Tables, std::int64_t, typename M::Comm, Host> ahead(tables, routing,
-                                                                             Host());
-  std::vector<double> seconds;
-  ahead.start(batch(-2));
+  std::optional<RouteAhead<typename M::Tables, std::int64_t, typename M::Comm, Host>> ahead;
+  if (second != nullptr) ahead.emplace(tables, routing, Host());
+  Step<std::int64_t, Host> routed;
+  WholeSteps whole;
+  if (ahead) ahead->start(batch(-2));
   for (int i = -2; i <= steps; ++i) {
     const std::int64_t samples = batch(i).batch, columns = tables.columns();
     const MatrixView<float> y(output.span().data(), samples, columns);
     const MatrixView<const float> dy(gradient.span().data(), samples, columns);
+    before_step(turn(i));
     communicator.barrier();
     const auto begin = Clock::now();
-    Step<std::int64_t, Host>& step = ahead.take();
-    if (i < steps) ahead.start(batch(i + 1));
+    if (!ahead) tables.route(routed, batch(i));
+    Step<std::int64_t, Host>& step = ahead ? ahead->take() : routed;
+    // nothing is being routed: before the first batch that counts, and behind the last
+    if (i == -1 || i == steps - 1) {
+      const tessera::detail::CacheCounters counters = tables.tables().cache_counters();
+      whole.caches.rows = counters.rows - whole.caches.rows;
+      whole.caches.fetched_rows = counters.fetched_rows - whole.caches.fetched_rows;
+    }
+    if (ahead && i < steps) ahead->start(batch(i + 1));
     tables.backward(tables.forward_routed(step, y), dy);
     communicator.barrier();
     if (i >= 0 && i < steps)
-      seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      whole.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  return seconds;
+  return whole;
 }
 
 /// What each rank receives in the steps of each batch: all ranks run as threads, once, with tables
@@ -140,7 +161,7 @@ std::vector<std::vector<tessera::detail::ReceivedCalls>> rehearse(const Case& c,
     auto& calls = all[static_cast<std::size_t>(rank.rank())];
     const bool wanted = std::find(c.ghosts.begin(), c.ghosts.end(), rank.rank()) != c.ghosts.end();
     record_rank<Optimizer, T>(
-        communicator, c, layout, own, steps, [] {},
+        communicator, c, layout, own, steps, "/rehearsal", [] {},
         [&](std::size_t batch) {
           recorder.record(wanted && calls[batch].empty() ? &calls[batch] : nullptr);
         });
@@ -152,7 +173,8 @@ template <class Optimizer, class T>
 Recorded record_ghosts(const Case& c, const Batches& batches, int steps, const Watch& watch) {
   using namespace tessera;
   Recorded all{std::vector<tessera::detail::RecordedSteps>(static_cast<std::size_t>(c.ranks)),
-               std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0)};
+               std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0),
+               std::vector<tessera::detail::CacheCounters>(static_cast<std::size_t>(c.ranks))};
   const auto played = rehearse<Optimizer, T>(c, batches);
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   omp_set_num_threads(std::max(1, cores / c.ranks));  // as thread ranks share them
@@ -163,13 +185,18 @@ Recorded record_ghosts(const Case& c, const Batches& batches, int steps, const W
     watch.begins();
     std::size_t begun = 0;
     all.ranks[static_cast<std::size_t>(rank)] = record_rank<Optimizer, T>(
-        communicator, c, c.layout, own, steps, watch.built, [&](std::size_t batch) {
+        communicator, c, c.layout, own, steps, "/staged", watch.built, [&](std::size_t batch) {
           watch.steps();
           if (begun++ == 0) ghost.reset_links();  // what the construction took
           ghost.play(played[static_cast<std::size_t>(rank)][batch]);
         });
     all.link_seconds[static_cast<std::size_t>(rank)] =
         ghost.link_seconds() / static_cast<double>(begun);
+    if (c.cached())
+      all.caches[static_cast<std::size_t>(rank)] =
+          record_whole<Optimizer, T>(communicator, nullptr, c, own, steps, [&](std::size_t batch) {
+            ghost.play(played[static_cast<std::size_t>(rank)][batch]);
+          }).caches;
   }
   return all;
 }
@@ -179,24 +206,28 @@ Recorded record_case(const Case& c, const Batches& batches, int steps, const Wat
   using namespace tessera;
   if (!c.ghosts.empty()) return record_ghosts<Optimizer, T>(c, batches, steps, watch);
   Recorded all{std::vector<tessera::detail::RecordedSteps>(static_cast<std::size_t>(c.ranks)),
-               std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0)};
+               std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0),
+               std::vector<tessera::detail::CacheCounters>(static_cast<std::size_t>(c.ranks))};
   watch.begins();
   run_ranks(c.ranks, [&](ThreadCommunicator& rank) {
     const OwnBatches own(c, batches, rank.rank());
     AnyCommunicator communicator(rank);
     tessera::detail::RecordedSteps& own_steps = all.ranks[static_cast<std::size_t>(rank.rank())];
     own_steps = record_rank<Optimizer, T>(
-        communicator, c, c.layout, own, steps,
+        communicator, c, c.layout, own, steps, "/staged",
         [&] {
           rank.barrier();
           if (rank.rank() == 0) watch.built();
           rank.barrier();
         },
         [](std::size_t) {});
-    if (!c.overlap) return;
+    if (!c.overlap && !c.cached()) return;
     ThreadCommunicator split = rank.split(0);
     AnyCommunicator second(split);
-    own_steps.whole = record_overlapped<Optimizer, T>(communicator, second, c, own, steps);
+    WholeSteps whole = record_whole<Optimizer, T>(communicator, c.overlap ? &second : nullptr, c,
+                                                  own, steps, [](std::size_t) {});
+    if (c.overlap) own_steps.whole = std::move(whole.seconds);
+    all.caches[static_cast<std::size_t>(rank.rank())] = whole.caches;
   });
   return all;
 }

@@ -104,6 +104,10 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     }
     for (std::size_t s = 0; s < rank.rows.size(); ++s)
       rank.rows[s] = from.at("rows")[s].get<double>() / count;
+    if (from.contains("cache")) {
+      rank.cache_rows = from["cache"].at("rows").get<double>() / count;
+      rank.fetched_rows = from["cache"].at("fetched_rows").get<double>() / count;
+    }
     rank.link_ms = 1e3 * last->at("link_seconds")[r].get<double>();
     result.link_ms = std::max(result.link_ms, rank.link_ms);
     rank.predicted_bytes = static_cast<double>(c.prediction.bytes[r]);
@@ -199,6 +203,14 @@ double Result::most_messages() const {
   double most = 0;
   for (const RankResult& rank : ranks) most = std::max(most, rank.sent_messages());
   return most;
+}
+double Result::hit_rate() const {
+  double asked = 0, fetched = 0;
+  for (const RankResult& rank : ranks) {
+    asked += rank.cache_rows;
+    fetched += rank.fetched_rows;
+  }
+  return asked > 0 ? 1 - fetched / asked : -1;
 }
 double Result::fullest() const { return static_cast<double>(of->prediction.most_bytes()); }
 double Result::imbalance() const {
@@ -323,6 +335,13 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
           bytes_text(static_cast<std::int64_t>(r->fullest())), note);
     }
   }
+  std::string hits;
+  for (const Result& r : report.results)
+    if (r.hit_rate() >= 0)
+      hits += fmt::format("{} {} {:.1f} %",
+                          hits.empty() ? "Rows that were in the cache, of those behind one:" : ";",
+                          r.of->name, 100 * r.hit_rate());
+  if (!hits.empty()) text += wrapped(hits + ".");
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
   text +=
@@ -417,6 +436,7 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
     c["memory"] = {{"predicted_tables_bytes", r.predicted_tables},
                    {"measured_tables_bytes", r.tables_bytes},
                    {"measured_peak_bytes", r.peak_bytes}};
+    if (r.hit_rate() >= 0) c["hit_rate"] = r.hit_rate();
     if (const auto change = report.changes.find(r.of->name); change != report.changes.end())
       c["change"] = change->second;
     for (const RankResult& rank : r.ranks) {
@@ -429,6 +449,8 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       }
       for (std::size_t s = 0; s < rank.rows.size(); ++s)
         of_rank["rows"][std::string(tessera::detail::reported_stages[s])] = rank.rows[s];
+      if (rank.cache_rows > 0)
+        of_rank["cache"] = {{"rows", rank.cache_rows}, {"fetched_rows", rank.fetched_rows}};
       of_rank["predicted_bytes"] = rank.predicted_bytes;
       if (!r.of->ghosts.empty()) of_rank["modelled_links_ms"] = rank.link_ms;
       c["by_rank"].push_back(std::move(of_rank));
@@ -466,7 +488,7 @@ std::string csv_of(const Report& report) {
       "ms,step_p50_ms,"
       "step_p90_ms,predicted_ms,predicted_low_ms,predicted_high_ms,spread,bytes_sent,messages_sent,"
       "tables_bytes_predicted,"
-      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled";
+      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled,hit_rate";
   for (const char* stage : kStageNames)
     text += fmt::format(",{0}_p10_ms,{0}_p50_ms,{0}_p90_ms,{0}_bytes,{0}_wait_ms", stage);
   text += ",error\n";
@@ -478,20 +500,23 @@ std::string csv_of(const Report& report) {
                          r.of->overlap ? "on" : "off", rank);
     };
     const bool known = r.interval.from != Interval::From::nothing;
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"),
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{},{}", begin("all"),
                         r.step.best, r.step.p10, r.step.p50, r.step.p90,
                         r.predicted_ms > 0 ? fmt::format("{}", r.predicted_ms) : "",
                         known ? fmt::format("{}", r.interval.low) : "",
                         known ? fmt::format("{}", r.interval.high) : "", r.step.spread(),
                         r.most_sent(), r.most_messages(), r.predicted_tables, r.tables_bytes,
-                        r.peak_bytes, r.imbalance(), r.link_ms);
+                        r.peak_bytes, r.imbalance(), r.link_ms,
+                        r.hit_rate() < 0 ? "" : fmt::format("{}", r.hit_rate()));
     for (std::size_t s = 0; s < kStages; ++s)
       text += fmt::format(",{},{},{},,", r.stages[s].p10, r.stages[s].p50, r.stages[s].p90);
     text += "," + quoted(r.error) + "\n";
     for (std::size_t i = 0; i < r.ranks.size() && r.error.empty(); ++i) {
       const RankResult& rank = r.ranks[i];
-      text += fmt::format("{},,,,,,,,,{},{},{},,,,{},{}", begin(std::to_string(i)), rank.sent(),
-                          rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms);
+      text += fmt::format(
+          "{},,,,,,,,,{},{},{},,,,{},{},{}", begin(std::to_string(i)), rank.sent(),
+          rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms,
+          rank.cache_rows > 0 ? fmt::format("{}", 1 - rank.fetched_rows / rank.cache_rows) : "");
       for (std::size_t s = 0; s < kStages; ++s)
         text += fmt::format(",,{},,{},{}", rank.stage_ms[s], rank.bytes[s], rank.wait_ms[s]);
       text += ",\"\"\n";

@@ -35,6 +35,7 @@ struct RankResult {
   std::array<double, 8> rows{};                       ///< of a step, by ReportedStage
   double predicted_bytes = 0;                         ///< of tables and optimizer state
   double link_ms = 0;                                 ///< of a step on a ghost's links, modelled
+  double cache_rows = 0, fetched_rows = 0;            ///< of a step, asked for in caches; 0: none
   bool measured() const { return waited() > 0 || stage_ms[0] > 0; }
   double sent() const;
   double sent_messages() const;
@@ -68,6 +69,7 @@ struct Result {
   double whole_ms() const { return step.p50 + link_ms; }
   double most_sent() const;
   double most_messages() const;
+  double hit_rate() const;   ///< of rows behind caches, those that were there; below 0: no cache
   double fullest() const;    ///< predicted bytes of the fullest rank
   double imbalance() const;  ///< slowest rank over mean, in lookup and update
   bool wide() const;         ///< its spread hides what a prediction could be blamed for

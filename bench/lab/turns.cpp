@@ -27,6 +27,7 @@
 #include <random>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -91,6 +92,8 @@ json measured(const Case& c, const Batches& batches, int steps) {
     json& to = record["ranks"].emplace_back();
     to["whole"] = rank.whole;
     to["rows"] = rank.rows;
+    const tessera::detail::CacheCounters& cache = recorded.caches[record["ranks"].size() - 1];
+    if (cache.rows > 0) to["cache"] = {{"rows", cache.rows}, {"fetched_rows", cache.fetched_rows}};
     for (std::size_t s = 0; s < rank.seconds.size(); ++s) {
       to["seconds"].push_back(rank.seconds[s]);
       to["waits"].push_back(rank.waits[s]);
@@ -244,7 +247,13 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
     const Case& c = *turns[i].second;
     if (!rounds[c.name].empty() && rounds[c.name].back().contains("error")) continue;
     shown.show(i, c.name);
+    const auto without_files = [&] {  // before, too: a kill may have left them
+      std::error_code ignored;
+      if (c.cached()) std::filesystem::remove_all(c.files, ignored);
+    };
+    without_files();
     json record = in_own_process([&] { return measured(c, batches, settings.steps); });
+    without_files();
     keep({{"case", c.name}, {"record", record}});
     rounds[c.name].push_back(std::move(record));
   }

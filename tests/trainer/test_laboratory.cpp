@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -95,6 +97,8 @@ struct Shop {
   nlohmann::json results(const std::string& out) const {
     return nlohmann::json::parse(text_of(at(out + "/results.json")));
   }
+  /// The cases alone: a loop over a part of `results(out)` would outlive it.
+  nlohmann::json cases(const std::string& out) const { return results(out)["laboratory"]["cases"]; }
   /// The bytes of every case, rank and stage.
   static std::string bytes(const nlohmann::json& results) {
     std::string text;
@@ -194,8 +198,7 @@ TEST_CASE("few cases have an interval where constants are this machine's, and it
   const Outcome foreign = shop.run(arguments + "--out a");
   REQUIRE(foreign.err == "");
   CHECK(foreign.out.find("No interval: fewer than nine other cases") != std::string::npos);
-  for (const auto& c : shop.results("a")["laboratory"]["cases"])
-    CHECK(!c.contains("predicted_interval"));
+  for (const auto& c : shop.cases("a")) CHECK(!c.contains("predicted_interval"));
   nlohmann::json machine{{"measured",
                           {{"processor", shop.results("a")["context"]["processor"]},
                            {"cores", shop.results("a")["context"]["num_cpus"]},
@@ -213,8 +216,7 @@ TEST_CASE("few cases have an interval where constants are this machine's, and it
   machine["measured"]["cores"] = 7777;  // another machine's constants say nothing of this one
   std::ofstream(shop.at("another.json")) << machine;
   REQUIRE(shop.run(arguments + "--out c", "TESSERA_MACHINE=another.json").err == "");
-  for (const auto& c : shop.results("c")["laboratory"]["cases"])
-    CHECK(!c.contains("predicted_interval"));
+  for (const auto& c : shop.cases("c")) CHECK(!c.contains("predicted_interval"));
   REQUIRE(shop.run(arguments + "--out b --ranks 2,ghost:2", "TESSERA_MACHINE=machine.json").err ==
           "");
   const nlohmann::json results = shop.results("b"), &work = results["laboratory"]["fixed_work_ms"];
@@ -338,6 +340,81 @@ TEST_CASE("axes: tables of 16 bits, and batches that a thread routes ahead") {
   }
 }
 
+TEST_CASE("rows behind a cache: how many were there, beside the case") {
+  const Shop shop;
+  // rank 1 has "query" in a file, and slots for all of its rows: what is fetched once stays
+  std::ofstream(shop.at("filed.json"))
+      << R"({"tessera_plan": 1, "ranks": 2, "ranks_per_node": 0, "tables": [
+ {"name": "query", "rows": 900, "width": 16, "shards": [
+  {"rows": [0, 900], "columns": [0, 16], "rank": 1, "memory": "file", "cache_rows": 900}]},
+ {"name": "user", "rows": 300, "width": 8, "shards": [{"rows": [0, 300], "columns": [0, 8], "rank": 0, "memory": "device"}]},
+ {"name": "country", "rows": 40, "width": 16, "shards": [{"rows": [0, 40], "columns": [0, 16], "rank": 0, "memory": "device"}]}]})";
+  fs::create_directories(shop.at("out/table-files.tmp"));  // of a run that was killed
+  std::ofstream(shop.at("out/table-files.tmp/staged")) << "no folder";
+  const Outcome outcome = shop.run(
+      std::string("--model m.json --ids ids --out out --plans filed.json,table-wise --axes overlap "
+                  "--rounds 2 --ranks 2") +
+      kFast);
+  REQUIRE(outcome.err == "");
+  REQUIRE(
+      shop.run(std::string("--model m.json --ids ids --out ghosts --plans filed.json --rounds 1 "
+                           "--ranks ghost:2") +
+               kFast)
+          .err == "");
+  // The ids of "query" are the 8 bytes before the end of its file, one of each of 200 samples. The
+  // warm-up has batches 0 and 1, the steps that count 2, 3, 0 and 1.
+  const std::string file = text_of(shop.at("ids/query.values.npy"));
+  std::vector<std::int64_t> ids(200);
+  std::memcpy(ids.data(), file.data() + file.size() - 8 * ids.size(), 8 * ids.size());
+  const auto batch = [&](std::ptrdiff_t b) {
+    return std::set<std::int64_t>(ids.begin() + 48 * b, ids.begin() + 48 * (b + 1));
+  };
+  std::set<std::int64_t> there = batch(0);
+  there.merge(batch(1));
+  std::size_t asked = 0, fetched = 0;
+  for (const std::ptrdiff_t b : {2, 3, 0, 1}) {
+    asked += batch(b).size();
+    for (const std::int64_t id : batch(b)) fetched += there.insert(id).second;
+  }
+  REQUIRE(fetched > 10);
+  const double hits = 1 - static_cast<double>(fetched) / static_cast<double>(asked);
+  const auto check = [&](const nlohmann::json& c) {
+    CAPTURE(c["name"].dump());
+    CHECK(c["hit_rate"].get<double>() == doctest::Approx(hits));
+    CHECK(!c["by_rank"][0].contains("cache"));
+    CHECK(c["by_rank"][1]["cache"]["rows"].get<double>() * 4 == doctest::Approx(asked));
+    CHECK(c["by_rank"][1]["cache"]["fetched_rows"].get<double>() * 4 == doctest::Approx(fetched));
+  };
+  int without = 0, with = 0;
+  for (const auto& c : shop.cases("out"))
+    if (c["plan"] == "filed.json") {
+      check(c);
+      ++with;
+    } else {
+      CHECK(!c.contains("hit_rate"));
+      for (const int r : {0, 1}) CHECK(!c["by_rank"][r].contains("cache"));
+      ++without;
+    }
+  CHECK(with == 2);  // in turn, and routed ahead
+  CHECK(without == 2);
+  check(shop.results("ghosts")["laboratory"]["cases"][0]);
+  const std::string percent = fmt::format("{:.1f} %", 100 * hits);
+  CHECK(std::regex_replace(outcome.out, std::regex("[ \n]+"), " ")
+            .find("filed.json/optimizer:adagrad/codec:fp32/deduplicate:off " + percent) !=
+        std::string::npos);
+  const std::string page = text_of(shop.at("out/index.html"));
+  CHECK(page.find(percent + " of the rows behind a cache were in it") != std::string::npos);
+  CHECK(text_of(shop.at("out/results.csv")).find(",hit_rate,") != std::string::npos);
+  // what the files held is gone, and other cases say nothing of caches
+  CHECK(!fs::exists(shop.at("out/table-files.tmp")));
+  const Outcome none = shop.run(std::string("--model m.json --ids ids --out none --ranks 2 --plans "
+                                            "table-wise,row-wise") +
+                                kFast);
+  REQUIRE(none.err == "");
+  CHECK(none.out.find("cache") == std::string::npos);
+  CHECK(text_of(shop.at("none/index.html")).find("cache") == std::string::npos);
+}
+
 TEST_CASE("a ghost rank receives, sends and updates what the real rank does, under every plan") {
   const Shop shop;
   const auto compare = [&](const std::string& arguments, std::size_t pairs) {
@@ -407,7 +484,7 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
   const std::string rounds = fmt::format("--rounds {} ", done / 2 + 2);
   const Outcome resumed = shop.run(arguments + rounds + "--out out --resume");
   REQUIRE(resumed.err == "");
-  for (const auto& c : shop.results("out")["laboratory"]["cases"])
+  for (const auto& c : shop.cases("out"))
     CHECK(c["rounds_ms"].size() == static_cast<std::size_t>(done / 2 + 2));
   CHECK(text_of(shop.at("out/rounds.jsonl")).starts_with(kept.substr(0, kept.find('\n'))));
   // another batch is another experiment
