@@ -93,6 +93,10 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
   }
   require(layout.fault.ok(), "--plans: '{}' on {} ranks: {}", name, uncut.ranks(),
           describe(layout.fault));
+  for (const Shard& shard : layout.shards)
+    require(shard.tier != Tier::file || shard.cache_rows > 0,
+            "--plans: '{}' has table '{}' in a file without a cache; give its shards cache_rows",
+            name, layout.tables[static_cast<std::size_t>(shard.table)].name);
   return layout;
 }
 

@@ -334,14 +334,13 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
           bytes_text(static_cast<std::int64_t>(r->most_sent())),
           bytes_text(static_cast<std::int64_t>(r->fullest())), note);
     }
+    std::string hits;
+    for (const Result* r : group.results)
+      if (r->hit_rate() >= 0)
+        hits += fmt::format("{} {} {:.1f} %", hits.empty() ? "Rows that were in their cache:" : ",",
+                            r->of->plan, 100 * r->hit_rate());
+    if (!hits.empty()) text += wrapped(hits + ".");
   }
-  std::string hits;
-  for (const Result& r : report.results)
-    if (r.hit_rate() >= 0)
-      hits += fmt::format("{} {} {:.1f} %",
-                          hits.empty() ? "Rows that were in the cache, of those behind one:" : ";",
-                          r.of->name, 100 * r.hit_rate());
-  if (!hits.empty()) text += wrapped(hits + ".");
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
   text +=
