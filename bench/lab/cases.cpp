@@ -93,20 +93,63 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
   }
   require(layout.fault.ok(), "--plans: '{}' on {} ranks: {}", name, uncut.ranks(),
           describe(layout.fault));
+  for (const Shard& shard : layout.shards)
+    require(shard.tier != Tier::file || shard.cache_rows > 0,
+            "--plans: '{}' has table '{}' in a file without a cache; give its shards cache_rows",
+            name, layout.tables[static_cast<std::size_t>(shard.table)].name);
   return layout;
 }
 
-/// Both ways: Bf16 and Fp16 take two bytes.
-double wire_bytes(const std::string& codec) { return codec == "fp32" ? 4 : 2; }
+/// Of an element, in a table or on its way.
+int element_bytes(const std::string& precision) { return precision == "fp32" ? 4 : 2; }
+
+/// What the case's steps cost, besides what its layout says.
+Workload workload_of(const Settings& settings, const Case& c, std::int64_t samples) {
+  Workload workload = settings.model.workload;
+  workload.batch = samples;
+  workload.dense_flops = workload.dense_bytes = 0;  // the embeddings alone are measured
+  workload.dense_parameters = 0;
+  workload.memory = plan::optimizer_named(c.optimizer).memory;
+  workload.element_bytes = element_bytes(c.precision);
+  workload.memory.per_element += workload.element_bytes - 4;
+  workload.wire_bytes = element_bytes(c.codec);
+  return workload;
+}
+
+/// One case for each choice of those axes that plans depend on, with neither plan nor layout.
+std::vector<Case> axes_of(const Settings& settings) {
+  std::vector<Case> all;
+  for (const std::string& optimizer : settings.optimizers)
+    for (const std::string& codec : settings.codecs)
+      for (const std::string& precision : settings.precisions) {
+        Case& c = all.emplace_back();
+        c.optimizer = optimizer;
+        c.codec = codec;
+        c.precision = precision;
+      }
+  return all;
+}
+
+/// What an axis that is off or on has.
+std::vector<bool> switched(const Settings& settings, const char* axis) {
+  return settings.has_axis(axis) ? std::vector{false, true} : std::vector{false};
+}
 
 }  // namespace
+
+bool Case::cached() const {
+  return std::any_of(layout.shards.begin(), layout.shards.end(),
+                     [](const Shard& shard) { return shard.tier == Tier::file; });
+}
 
 std::string Case::group() const {
   const std::string alone =  // of another plan the same rank has other work
       ghosts.size() == 1 && ranks > 1 ? fmt::format(" (rank {} alone)", ghosts[0]) : "";
-  return fmt::format("{} {}rank{}{}, {}{}{}", ranks, ghosts.empty() ? "" : "ghost ",
+  return fmt::format("{} {}rank{}{}, {}{}{}{}{}", ranks, ghosts.empty() ? "" : "ghost ",
                      ranks == 1 ? "" : "s", alone, optimizer, codec == "fp32" ? "" : ", " + codec,
-                     deduplicate ? ", duplicates removed" : "");
+                     deduplicate ? ", duplicates removed" : "",
+                     precision == "fp32" ? "" : ", tables in " + precision,
+                     overlap ? ", routed ahead" : "");
 }
 
 std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
@@ -139,42 +182,36 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
     require(batches.samples % ranks == 0,
             "--batch: {} samples do not part among {} ranks; give a multiple of {}",
             batches.samples, ranks, ranks);
-    for (const std::string& optimizer : settings.optimizers)
-      for (const std::string& codec : settings.codecs) {
-        Workload workload = settings.model.workload;
-        workload.batch = batches.samples;
-        workload.dense_flops = workload.dense_bytes = 0;  // the embeddings alone are measured
-        workload.dense_parameters = 0;
-        workload.memory = plan::optimizer_named(optimizer).memory;
-        workload.wire_bytes = wire_bytes(codec);
-        for (std::size_t p = 0; p < settings.plans.size(); ++p) {
-          const std::string& name = settings.plans[p];
-          const std::optional<Layout> layout = layout_of(name, settings, uncut, cluster, workload);
-          if (!layout) continue;
-          used[p] = true;
-          for (const bool deduplicate : {false, true}) {
-            if (deduplicate && !settings.has_axis("deduplicate")) continue;
-            Case c{
-                .name = fmt::format("ranks:{}/plan:{}/optimizer:{}/codec:{}/deduplicate:{}",
-                                    ranks_text, name, optimizer, codec, deduplicate ? "on" : "off"),
-                .plan = name,
-                .ranks = ranks,
-                .ghosts = ghosts,
-                .links = {cluster.ranks_per_node, cluster.node_bandwidth, cluster.node_latency,
-                          cluster.network_bandwidth, cluster.network_latency,
-                          cluster.launch_seconds},
-                .optimizer = optimizer,
-                .codec = codec,
-                .deduplicate = deduplicate,
-                .layout = *layout,
-                .predicted = !deduplicate};
+    for (const Case& axes : axes_of(settings)) {
+      const Workload workload = workload_of(settings, axes, batches.samples);
+      for (std::size_t p = 0; p < settings.plans.size(); ++p) {
+        const std::string& name = settings.plans[p];
+        const std::optional<Layout> layout = layout_of(name, settings, uncut, cluster, workload);
+        if (!layout) continue;
+        used[p] = true;
+        for (const bool overlap : switched(settings, "overlap"))
+          for (const bool deduplicate : switched(settings, "deduplicate")) {
+            Case& c = cases.emplace_back(axes);
+            c.name = fmt::format("ranks:{}/plan:{}/optimizer:{}/codec:{}/deduplicate:{}{}{}",
+                                 ranks_text, name, c.optimizer, c.codec, deduplicate ? "on" : "off",
+                                 c.precision == "fp32" ? "" : "/precision:" + c.precision,
+                                 overlap ? "/overlap:on" : "");
+            c.plan = name;
+            c.ranks = ranks;
+            c.ghosts = ghosts;
+            c.links = {cluster.ranks_per_node,    cluster.node_bandwidth,  cluster.node_latency,
+                       cluster.network_bandwidth, cluster.network_latency, cluster.launch_seconds};
+            c.overlap = overlap;
+            c.deduplicate = deduplicate;
+            c.layout = *layout;
+            c.files = settings.out + "/table-files.tmp";
+            c.predicted = !deduplicate && !overlap;
             Workload asked = workload;
             asked.deduplicate = deduplicate;
-            c.prediction = predict(*layout, cluster, asked, true);
-            cases.push_back(std::move(c));
+            c.prediction = predict(c.layout, cluster, asked, true);
           }
-        }
       }
+    }
   }
   for (std::size_t p = 0; p < used.size(); ++p)
     require(used[p], "--plans: '{}' is for {} ranks, which --ranks does not name",

@@ -16,17 +16,26 @@ namespace lab {
 
 /// One plan on so many ranks, under one choice of each axis.
 struct Case {
-  std::string name;  ///< "ranks:4/plan:auto/optimizer:adagrad/codec:fp32/deduplicate:off"
+  /// "ranks:4/plan:auto/optimizer:adagrad/codec:fp32/deduplicate:off", and if they are others
+  /// "/precision:bf16/overlap:on"
+  std::string name;
   std::string plan;
   int ranks = 1;
   std::vector<int> ghosts{};  ///< the ranks that run, one after another; empty: all, as threads
   tessera::detail::GhostLinks links{};
   std::string optimizer, codec;
   bool deduplicate = false;
+  std::string precision = "fp32";  ///< of the tables
+  bool overlap = false;            ///< a thread routes the next batch meanwhile
   tessera::Layout layout;
-  bool predicted = false;  ///< the model does not know what it costs to find duplicates
+  std::string files;  ///< the folder of tables OnFile, which is there for a turn
+  /// the model does not know what it costs to find duplicates, nor what overlap saves without dense
+  /// layers
+  bool predicted = false;
   tessera::detail::Prediction prediction{};
 
+  /// Whether rows come through a cache. Those in the host's memory need none on a host.
+  bool cached() const;
   /// Cases that differ in their plans alone.
   std::string group() const;
 };

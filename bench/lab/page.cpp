@@ -51,6 +51,7 @@ struct Point {
   double x = 0, y = 0;
   std::string name;
   bool planned = false, front = false;
+  double low = 0, high = 0;  ///< where y was expected; 0: not known
 };
 
 /// A picture of points: less is better on both axes, so that the front is marked and joined.
@@ -102,6 +103,12 @@ std::string scatter(std::vector<Point> points, const std::string& x_title,
                        [&](double other) { return std::abs(other - y) < 11; }))
       y += 11;
     labels.push_back(y);
+    if (p.high > 0)
+      svg += fmt::format(
+          "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" stroke=\"#bbb\" "
+          "stroke-width=\"3\"><title>{3}: expected from {4:.3g} to {5:.3g}</title></line>",
+          at_x(p.x), at_y(std::min(p.low, most_y)), at_y(std::min(p.high, most_y)), escaped(p.name),
+          p.low, p.high);
     svg += fmt::format(
         "<circle cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"{2}\" fill=\"{3}\"><title>{4}</title></circle>"
         "<text x=\"{5:.1f}\" y=\"{6:.1f}\" text-anchor=\"{7}\">{4}</text>",
@@ -186,19 +193,25 @@ std::string bars(const Group& group) {
 std::string table(const Group& group, const Report& report) {
   std::string text =
       "<div class=\"wide\"><table><tr><th>plan<th>step P50<th>P10<th>P90<th>best<th>predicted"
-      "<th>off<th>sent<th>messages<th>fullest rank<th>tables, all ranks<th>measured<th>peak"
+      "<th>expected<th>off<th>sent<th>messages<th>fullest rank<th>tables, all "
+      "ranks<th>measured<th>peak"
       "<th>slowest/mean<th></tr>";
   for (const Result* r : group.results) {
     std::string note = r->wide() ? fmt::format("spread {:.0f} %: too wide", 100 * r->step.spread())
                                  : fmt::format("spread {:.0f} %", 100 * r->step.spread());
-    if (!r->of->ghosts.empty()) note += fmt::format("; links {:.3g} ms, modelled", r->link_ms);
+    if (!r->of->ghosts.empty())
+      note += fmt::format("; links {:.3g} ms, modelled, come on top", r->link_ms);
+    if (r->hit_rate() >= 0)
+      note += fmt::format("; {:.1f} % of the rows behind a cache were in it", 100 * r->hit_rate());
     if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
       note += "; " + change->second;
     text += fmt::format(
-        "<tr><td>{}<td>{:.3g}<td>{:.3g}<td>{:.3g}<td>{:.3g}<td>{}<td>{}<td>{}<td>{:.0f}<td>{}"
+        "<tr><td>{}<td>{:.3g}<td>{:.3g}<td>{:.3g}<td>{:.3g}<td>{}<td>{}<td>{}<td>{}<td>{:.0f}<td>{}"
         "<td>{}<td>{}<td>{}<td>{:.2f}<td>{}</tr>",
         escaped(r->of->plan), r->step.p50, r->step.p10, r->step.p90, r->step.best,
         r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "–",
+        r->interval.high > 0 ? fmt::format("{:.3g} to {:.3g}", r->interval.low, r->interval.high)
+                             : "–",
         r->predicted_ms > 0 ? fmt::format("{:+.0f} %", 100 * (r->predicted_ms / r->whole_ms() - 1))
                             : "–",
         bytes(r->most_sent()), r->most_messages(), bytes(r->fullest()), bytes(r->predicted_tables),
@@ -207,7 +220,8 @@ std::string table(const Group& group, const Report& report) {
   return text +
          "</table></div><p class=\"note\">Times in milliseconds. Sent and messages: of the rank "
          "that sends most, in a step. Fullest rank, tables: predicted, with optimizer state; "
-         "measured: what the process grew by when all ranks' tables stood, and its peak.</p>";
+         "measured: what the process grew by when all ranks' tables stood, and its peak. " +
+         escaped(interval_note(report)) + "</p>";
 }
 
 }  // namespace
@@ -254,7 +268,8 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
       memory.push_back({r->fullest(), r->whole_ms(), r->of->plan, planned, false});
       sent.push_back({r->most_sent(), r->whole_ms(), r->of->plan, planned, false});
       if (r->predicted_ms > 0)
-        predicted.push_back({r->predicted_ms, r->whole_ms(), r->of->plan, planned, false});
+        predicted.push_back({r->predicted_ms, r->whole_ms(), r->of->plan, planned, false,
+                             r->interval.low, r->interval.high});
     }
     body += "<div class=\"pictures\"><figure>" +
             scatter(memory, "bytes of the fullest rank", "step, ms", true, false, true) +
@@ -264,7 +279,8 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
             "<figcaption>Time over bytes sent</figcaption></figure>";
     if (!predicted.empty())
       body += "<figure>" + scatter(predicted, "predicted, ms", "measured, ms", false, true, false) +
-              "<figcaption>Prediction against measurement; dashed: equal</figcaption></figure>";
+              "<figcaption>Prediction against measurement; dashed: equal; grey: where it was "
+              "expected</figcaption></figure>";
     body += "</div>" + bars(group) + table(group, report);
   }
   for (const Result& r : report.results)

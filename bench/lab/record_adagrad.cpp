@@ -7,7 +7,7 @@
 namespace lab {
 
 Recorded record_adagrad(const Case& c, const Batches& batches, int steps, const Watch& watch) {
-  return record_case<tessera::Adagrad>(c, batches, steps, watch);
+  return record_case<tessera::Adagrad, float>(c, batches, steps, watch);
 }
 
 }  // namespace lab

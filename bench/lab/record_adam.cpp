@@ -7,7 +7,7 @@
 namespace lab {
 
 Recorded record_adam(const Case& c, const Batches& batches, int steps, const Watch& watch) {
-  return record_case<tessera::Adam>(c, batches, steps, watch);
+  return record_case<tessera::Adam, float>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -8,7 +8,7 @@ namespace lab {
 
 Recorded record_rowwise_adagrad(const Case& c, const Batches& batches, int steps,
                                 const Watch& watch) {
-  return record_case<tessera::RowWiseAdagrad>(c, batches, steps, watch);
+  return record_case<tessera::RowWiseAdagrad, float>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -7,7 +7,7 @@
 namespace lab {
 
 Recorded record_sgd(const Case& c, const Batches& batches, int steps, const Watch& watch) {
-  return record_case<tessera::Sgd>(c, batches, steps, watch);
+  return record_case<tessera::Sgd, float>(c, batches, steps, watch);
 }
 
 }  // namespace lab

@@ -104,6 +104,10 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     }
     for (std::size_t s = 0; s < rank.rows.size(); ++s)
       rank.rows[s] = from.at("rows")[s].get<double>() / count;
+    if (from.contains("cache")) {
+      rank.cache_rows = from["cache"].at("rows").get<double>() / count;
+      rank.fetched_rows = from["cache"].at("fetched_rows").get<double>() / count;
+    }
     rank.link_ms = 1e3 * last->at("link_seconds")[r].get<double>();
     result.link_ms = std::max(result.link_ms, rank.link_ms);
     rank.predicted_bytes = static_cast<double>(c.prediction.bytes[r]);
@@ -122,6 +126,18 @@ std::string wrapped(std::string_view text) {
     text.remove_prefix(text[cut] == ' ' ? cut + 1 : cut);
   }
   return out + std::string(text) + "\n";
+}
+
+/// Milliseconds in at most 7 columns, below three hours.
+std::string short_text(double value, int digits) {
+  return value < std::pow(10, digits) ? fmt::format("{:.{}g}", value, digits)
+                                      : fmt::format("{:.0f}", value);
+}
+
+std::string interval_text(const Interval& interval) {
+  return interval.from == Interval::From::nothing
+             ? "-"
+             : short_text(interval.low, 2) + "-" + short_text(interval.high, 2);
 }
 
 /// "auto is fastest: 2.10 ms, 31 % less than table-wise; 5 of 6 rounds agree."
@@ -188,6 +204,14 @@ double Result::most_messages() const {
   for (const RankResult& rank : ranks) most = std::max(most, rank.sent_messages());
   return most;
 }
+double Result::hit_rate() const {
+  double asked = 0, fetched = 0;
+  for (const RankResult& rank : ranks) {
+    asked += rank.cache_rows;
+    fetched += rank.fetched_rows;
+  }
+  return asked > 0 ? 1 - fetched / asked : -1;
+}
 double Result::fullest() const { return static_cast<double>(of->prediction.most_bytes()); }
 double Result::imbalance() const {
   double most = 0, sum = 0, count = 0;
@@ -217,7 +241,7 @@ std::map<std::string, std::vector<double>> read_old_rounds(const std::string& pa
   return rounds;
 }
 
-Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
+Report report_of(const Settings& settings, const std::vector<Case>& cases, const Rounds& rounds,
                  const std::map<std::string, std::vector<double>>& old) {
   Report report;
   std::vector<double> fixed;
@@ -245,6 +269,9 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
                                  : std::string("same");
   }
   report.fixed_work = percentiles_of(fixed);
+  const plan::Constants& constants = settings.constants;
+  add_intervals(report, settings.cluster == "host" && constants.measured &&
+                            constants.source.starts_with("measured on this machine"));
   for (const Result& result : report.results) {
     const std::string name = result.of->group();
     const auto found = std::find_if(report.groups.begin(), report.groups.end(),
@@ -254,6 +281,25 @@ Report report_of(const std::vector<Case>& cases, const Rounds& rounds,
   }
   for (Group& group : report.groups) answer(group);
   return report;
+}
+
+std::string interval_note(const Report& report) {
+  std::map<std::string, int> sources;
+  bool missing = false;
+  for (const Result& r : report.results) {
+    if (r.interval.from != Interval::From::nothing)
+      ++sources[describe(r.interval, !r.of->ghosts.empty())];
+    missing |= r.error.empty() && r.predicted_ms > 0 && r.interval.from == Interval::From::nothing;
+  }
+  std::string text;
+  for (const auto& [source, count] : sources)
+    text +=
+        wrapped(fmt::format("Interval, where the step is expected: {} ({} cases).", source, count));
+  if (missing)
+    text += wrapped(
+        "No interval: fewer than nine other cases in the run, and constants that were not measured "
+        "on this machine, or a machine that is not quiet, or ghost ranks.");
+  return text;
 }
 
 std::string text_of(const Report& report, const Settings& settings, const Batches& batches) {
@@ -271,29 +317,39 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
     if (group.regret > 0)
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
     const bool ghosts = !group.results.front()->of->ghosts.empty();
-    text += fmt::format("{:<20}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>11}\n", "plan", "P50 ms", "P10",
-                        "P90", ghosts ? "+links" : "best", "predict", "sent", "fullest");
+    text +=
+        fmt::format("{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
+                    "P90", ghosts ? "+links" : "best", "predict", "interval", "sent", "fullest");
     for (const Result* r : group.results) {
-      std::string note = r->wide() ? "wide" : "";  // of at most 12 columns with the next
+      std::string note = r->wide() ? "wide" : "";  // of at most 11 columns
       if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
         note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
-      if (plan.size() > 19) plan = ".." + plan.substr(plan.size() - 17);
-      text += fmt::format("{:<20}{:>9.3g}{:>9.3g}{:>9.3g}{:>9.3g}{:>9}{:>11}{:>11} {:.12}\n", plan,
-                          r->step.p50, r->step.p10, r->step.p90, ghosts ? r->link_ms : r->step.best,
-                          r->predicted_ms > 0 ? fmt::format("{:.3g}", r->predicted_ms) : "-",
-                          bytes_text(static_cast<std::int64_t>(r->most_sent())),
-                          bytes_text(static_cast<std::int64_t>(r->fullest())), note);
+      if (plan.size() > 16) plan = ".." + plan.substr(plan.size() - 14);
+      text += fmt::format(
+          "{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10} {:.11}\n", plan,
+          short_text(r->step.p50, 3), short_text(r->step.p10, 3), short_text(r->step.p90, 3),
+          short_text(ghosts ? r->link_ms : r->step.best, 3),
+          r->predicted_ms > 0 ? short_text(r->predicted_ms, 3) : "-", interval_text(r->interval),
+          bytes_text(static_cast<std::int64_t>(r->most_sent())),
+          bytes_text(static_cast<std::int64_t>(r->fullest())), note);
     }
+    std::string hits;
+    for (const Result* r : group.results)
+      if (r->hit_rate() >= 0)
+        hits += fmt::format("{} {} {:.1f} %", hits.empty() ? "Rows that were in their cache:" : ",",
+                            r->of->plan, 100 * r->hit_rate());
+    if (!hits.empty()) text += wrapped(hits + ".");
   }
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
-  return text +
-         "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
-         (std::any_of(report.results.begin(), report.results.end(),
-                      [](const Result& r) { return !r.of->ghosts.empty(); })
-              ? "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n"
-              : "");
+  text +=
+      "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
+      interval_note(report);
+  if (std::any_of(report.results.begin(), report.results.end(),
+                  [](const Result& r) { return !r.of->ghosts.empty(); }))
+    text += "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n";
+  return text;
 }
 
 nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
@@ -353,6 +409,11 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       return Json{{"best", p.best}, {"p10", p.p10}, {"p50", p.p50}, {"p90", p.p90}};
     };
     c["ranks"] = r.of->ranks;
+    c["axes"] = {{"optimizer", r.of->optimizer},
+                 {"codec", r.of->codec},
+                 {"deduplicate", r.of->deduplicate},
+                 {"precision", r.of->precision},
+                 {"overlap", r.of->overlap}};
     if (!r.of->ghosts.empty()) {
       c["ghosts"] = r.of->ghosts;
       c["modelled_links_ms"] = r.link_ms;
@@ -366,10 +427,15 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       if (r.predicted_ms > 0) c["predicted_stages_ms"][kStageNames[s]] = r.predicted_stage_ms[s];
     }
     if (r.predicted_ms > 0) c["predicted_ms"] = r.predicted_ms;
+    if (r.interval.from != Interval::From::nothing)
+      c["predicted_interval"] = {{"low_ms", r.interval.low},
+                                 {"high_ms", r.interval.high},
+                                 {"holds", describe(r.interval, !r.of->ghosts.empty())}};
     c["imbalance"] = r.imbalance();
     c["memory"] = {{"predicted_tables_bytes", r.predicted_tables},
                    {"measured_tables_bytes", r.tables_bytes},
                    {"measured_peak_bytes", r.peak_bytes}};
+    if (r.hit_rate() >= 0) c["hit_rate"] = r.hit_rate();
     if (const auto change = report.changes.find(r.of->name); change != report.changes.end())
       c["change"] = change->second;
     for (const RankResult& rank : r.ranks) {
@@ -382,6 +448,8 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       }
       for (std::size_t s = 0; s < rank.rows.size(); ++s)
         of_rank["rows"][std::string(tessera::detail::reported_stages[s])] = rank.rows[s];
+      if (rank.cache_rows > 0)
+        of_rank["cache"] = {{"rows", rank.cache_rows}, {"fetched_rows", rank.fetched_rows}};
       of_rank["predicted_bytes"] = rank.predicted_bytes;
       if (!r.of->ghosts.empty()) of_rank["modelled_links_ms"] = rank.link_ms;
       c["by_rank"].push_back(std::move(of_rank));
@@ -415,30 +483,39 @@ std::string csv_of(const Report& report) {
     return out + "\"";
   };
   std::string text =
-      "plan,ranks,ghosts,optimizer,codec,deduplicate,rank,step_best_ms,step_p10_ms,step_p50_ms,"
-      "step_p90_ms,predicted_ms,spread,bytes_sent,messages_sent,tables_bytes_predicted,"
-      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled";
+      "plan,ranks,ghosts,optimizer,codec,deduplicate,precision,overlap,rank,step_best_ms,step_p10_"
+      "ms,step_p50_ms,"
+      "step_p90_ms,predicted_ms,predicted_low_ms,predicted_high_ms,spread,bytes_sent,messages_sent,"
+      "tables_bytes_predicted,"
+      "tables_bytes_measured,peak_bytes_measured,imbalance,waited_ms,links_ms_modelled,hit_rate";
   for (const char* stage : kStageNames)
     text += fmt::format(",{0}_p10_ms,{0}_p50_ms,{0}_p90_ms,{0}_bytes,{0}_wait_ms", stage);
   text += ",error\n";
   for (const Result& r : report.results) {
     const auto begin = [&](const std::string& rank) {
-      return fmt::format("{},{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks,
+      return fmt::format("{},{},{},{},{},{},{},{},{}", quoted(r.of->plan), r.of->ranks,
                          r.of->ghosts.size(), r.of->optimizer, r.of->codec,
-                         r.of->deduplicate ? "on" : "off", rank);
+                         r.of->deduplicate ? "on" : "off", r.of->precision,
+                         r.of->overlap ? "on" : "off", rank);
     };
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},,{}", begin("all"), r.step.best,
-                        r.step.p10, r.step.p50, r.step.p90,
+    const bool known = r.interval.from != Interval::From::nothing;
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{},{}", begin("all"),
+                        r.step.best, r.step.p10, r.step.p50, r.step.p90,
                         r.predicted_ms > 0 ? fmt::format("{}", r.predicted_ms) : "",
-                        r.step.spread(), r.most_sent(), r.most_messages(), r.predicted_tables,
-                        r.tables_bytes, r.peak_bytes, r.imbalance(), r.link_ms);
+                        known ? fmt::format("{}", r.interval.low) : "",
+                        known ? fmt::format("{}", r.interval.high) : "", r.step.spread(),
+                        r.most_sent(), r.most_messages(), r.predicted_tables, r.tables_bytes,
+                        r.peak_bytes, r.imbalance(), r.link_ms,
+                        r.hit_rate() < 0 ? "" : fmt::format("{}", r.hit_rate()));
     for (std::size_t s = 0; s < kStages; ++s)
       text += fmt::format(",{},{},{},,", r.stages[s].p10, r.stages[s].p50, r.stages[s].p90);
     text += "," + quoted(r.error) + "\n";
     for (std::size_t i = 0; i < r.ranks.size() && r.error.empty(); ++i) {
       const RankResult& rank = r.ranks[i];
-      text += fmt::format("{},,,,,,,{},{},{},,,,{},{}", begin(std::to_string(i)), rank.sent(),
-                          rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms);
+      text += fmt::format(
+          "{},,,,,,,,,{},{},{},,,,{},{},{}", begin(std::to_string(i)), rank.sent(),
+          rank.sent_messages(), rank.predicted_bytes, rank.waited(), rank.link_ms,
+          rank.cache_rows > 0 ? fmt::format("{}", 1 - rank.fetched_rows / rank.cache_rows) : "");
       for (std::size_t s = 0; s < kStages; ++s)
         text += fmt::format(",,{},,{},{}", rank.stage_ms[s], rank.bytes[s], rank.wait_ms[s]);
       text += ",\"\"\n";

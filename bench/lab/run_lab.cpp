@@ -52,7 +52,7 @@ void run(Settings& settings) {
   settings.steps = whole_turns(settings.steps, batches.views.size());
   const std::vector<Case> cases = cases_of(settings, batches);
   const Rounds rounds = measure_in_turn(settings, cases, batches);
-  const Report report = report_of(cases, rounds, old);
+  const Report report = report_of(settings, cases, rounds, old);
   const auto write = [&](const char* name, const std::string& text) {
     support::ResultFile(settings.out + "/" + name, "--out").write(text);
   };

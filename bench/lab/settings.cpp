@@ -16,7 +16,8 @@ namespace {
 
 using namespace tessera;
 
-constexpr std::array<const char*, 3> kAxes{"deduplicate", "optimizer", "codec"};
+constexpr std::array<const char*, 5> kAxes{"deduplicate", "optimizer", "codec", "precision",
+                                           "overlap"};
 
 std::unique_ptr<CLI::App> command(Settings& o) {
   auto made = std::make_unique<CLI::App>(
@@ -52,9 +53,11 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->option_text("N,... [2]");
   app.add_option("--which", o.which, "The rank of ghost:N that runs; all: each in turn")
       ->option_text("RANK|all [all]");
-  app.add_option("--axes", o.axes,
-                 "Measure each plan along these, too: deduplicate (off, on), optimizer (sgd, "
-                 "adagrad, rowwise-adagrad, adam), codec (fp32, bf16)")
+  app.add_option(
+         "--axes", o.axes,
+         "Measure each plan along these, too: deduplicate (off, on), optimizer (sgd, "
+         "adagrad, rowwise-adagrad, adam), codec (fp32, bf16), precision of the tables (fp32, "
+         "bf16, fp16), overlap (off, on: a thread routes the next batch meanwhile)")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(kAxes.begin(), kAxes.end())))
       ->option_text("AXIS,...");
@@ -191,6 +194,13 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
       o.optimizers.emplace_back(known.option);
   }
   if (o.has_axis("codec")) o.codecs = {"fp32", "bf16"};
+  if (o.has_axis("precision")) o.precisions = {"fp32", "bf16", "fp16"};
+  for (const std::string& ranks : o.ranks)
+    require<CLI::ValidationError>(
+        !o.has_axis("overlap") || !rank_choice(ranks).ghosts,
+        "--axes: overlap is not measured on '{}': a ghost's messages take no time, so that routing "
+        "ahead hides none; give thread ranks, or leave the axis out",
+        ranks);
   if (o.cluster.empty()) o.cluster = plan::cached_constants() ? "host" : "cpu";
   o.constants = plan::constants_named(o.cluster);
   require_links(o);

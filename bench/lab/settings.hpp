@@ -20,7 +20,7 @@ struct Settings {
   std::string program, model_file, model_name, ids, statistics, cluster, out = "lab", compare;
   std::vector<std::string> plans{"auto", "table-wise", "column-wise", "row-wise"};
   std::vector<std::string> ranks{"2"};
-  std::vector<std::string> axes, optimizers{"rowwise-adagrad"}, codecs{"fp32"};
+  std::vector<std::string> axes, optimizers{"rowwise-adagrad"}, codecs{"fp32"}, precisions{"fp32"};
   std::string optimizer = "rowwise-adagrad", which = "all";
   std::int64_t batch = 0;
   int width = 128, batches = 4, steps = 12, rounds = 5;

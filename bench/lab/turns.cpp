@@ -27,6 +27,7 @@
 #include <random>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -61,10 +62,11 @@ double fixed_work_ms() {
   return milliseconds;
 }
 
-auto recorder_of(const std::string& optimizer) {
-  return optimizer == "sgd"       ? record_sgd
-         : optimizer == "adagrad" ? record_adagrad
-         : optimizer == "adam"    ? record_adam
+auto recorder_of(const std::string& optimizer, bool narrow) {
+  return optimizer == "sgd"       ? (narrow ? record_narrow_sgd : record_sgd)
+         : optimizer == "adagrad" ? (narrow ? record_narrow_adagrad : record_adagrad)
+         : optimizer == "adam"    ? (narrow ? record_narrow_adam : record_adam)
+         : narrow                 ? record_narrow_rowwise_adagrad
                                   : record_rowwise_adagrad;
 }
 
@@ -79,7 +81,8 @@ json measured(const Case& c, const Batches& batches, int steps) {
                         },
                     .built = [&] { tables = std::max(tables, grown()); },
                     .steps = [&] { peak = std::max(peak, grown()); }};
-  const Recorded recorded = recorder_of(c.optimizer)(c, batches, steps, watch);
+  const Recorded recorded =
+      recorder_of(c.optimizer, c.precision != "fp32")(c, batches, steps, watch);
   record["steps"] = steps;
   record["tables_bytes"] = tables;
   // of ghosts as it was seen before steps: the rehearsal was in this process, too
@@ -89,6 +92,8 @@ json measured(const Case& c, const Batches& batches, int steps) {
     json& to = record["ranks"].emplace_back();
     to["whole"] = rank.whole;
     to["rows"] = rank.rows;
+    const tessera::detail::CacheCounters& cache = recorded.caches[record["ranks"].size() - 1];
+    if (cache.rows > 0) to["cache"] = {{"rows", cache.rows}, {"fetched_rows", cache.fetched_rows}};
     for (std::size_t s = 0; s < rank.seconds.size(); ++s) {
       to["seconds"].push_back(rank.seconds[s]);
       to["waits"].push_back(rank.waits[s]);
@@ -242,7 +247,13 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
     const Case& c = *turns[i].second;
     if (!rounds[c.name].empty() && rounds[c.name].back().contains("error")) continue;
     shown.show(i, c.name);
+    const auto without_files = [&] {  // before, too: a kill may have left them
+      std::error_code ignored;
+      if (c.cached()) std::filesystem::remove_all(c.files, ignored);
+    };
+    without_files();
     json record = in_own_process([&] { return measured(c, batches, settings.steps); });
+    without_files();
     keep({{"case", c.name}, {"record", record}});
     rounds[c.name].push_back(std::move(record));
   }

@@ -13,9 +13,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -94,6 +97,8 @@ struct Shop {
   nlohmann::json results(const std::string& out) const {
     return nlohmann::json::parse(text_of(at(out + "/results.json")));
   }
+  /// The cases alone: a loop over a part of `results(out)` would outlive it.
+  nlohmann::json cases(const std::string& out) const { return results(out)["laboratory"]["cases"]; }
   /// The bytes of every case, rank and stage.
   static std::string bytes(const nlohmann::json& results) {
     std::string text;
@@ -102,6 +107,30 @@ struct Shop {
     return text;
   }
 };
+
+/// Counts how many of the other cases are off by less, and by more, than an interval's ends.
+void check_intervals(const nlohmann::json& results) {
+  for (const auto& c : results["laboratory"]["cases"]) {
+    CAPTURE(c["name"].dump());
+    REQUIRE(c.contains("predicted_interval"));
+    const double predicted = c["predicted_ms"], low = c["predicted_interval"]["low_ms"],
+                 high = c["predicted_interval"]["high_ms"];
+    std::int64_t others = 0, below = 0, above = 0;
+    for (const auto& other : results["laboratory"]["cases"]) {
+      if (other["ranks"] == c["ranks"] && other["shards"] == c["shards"]) continue;
+      const double as_far =
+          predicted * other["step_ms"]["p50"].get<double>() / other["predicted_ms"].get<double>();
+      ++others;
+      below += as_far < low * (1 - 1e-9);
+      above += as_far > high * (1 + 1e-9);
+    }
+    CHECK(c["predicted_interval"]["holds"] ==
+          fmt::format("at least 80 %, by {} other cases of the run", others));
+    // the ends themselves are cases: of 10 to 19 the least and the most, of 20 to 29 the next
+    CHECK(below == (others + 1) / 10 - 1);
+    CHECK(above == below);
+  }
+}
 
 constexpr const char* kFast = " --batch 48 --steps 4 --optimizer adagrad ";
 
@@ -141,6 +170,7 @@ TEST_CASE("bytes and messages of recorded ids are those that Python counts, unde
       CHECK(c["memory"]["predicted_tables_bytes"] == 8 * (900 * 16 + 300 * 8 + 40 * 16) + copies);
   }
   for (const auto& group : results["laboratory"]["groups"]) CHECK(group["regret"] >= 1);
+  check_intervals(results);
   // every line of CSV has as many fields: one for a case, one for each of its ranks
   std::istringstream csv(text_of(shop.at("out/results.csv")));
   std::int64_t lines = 0, fields = 0;
@@ -154,10 +184,52 @@ TEST_CASE("bytes and messages of recorded ids are those that Python counts, unde
   for (std::string line; std::getline(out, line);) CHECK(line.size() <= 100);
   const std::string page = text_of(shop.at("out/index.html"));
   for (const char* text : {"is fastest", "the planner's regret", "Time over memory", "backwards",
-                           "Prediction against measurement", "</html>"})
+                           "Prediction against measurement", "where it was expected",
+                           "<th>expected", "other cases of the run", "</html>"})
     CHECK(page.find(text) != std::string::npos);
   for (const char* text : {"src=", "href=", "http", "nan", "inf\""})
     CHECK(page.find(text) == std::string::npos);
+}
+
+TEST_CASE("few cases have an interval where constants are this machine's, and it is quiet") {
+  const Shop shop;
+  const std::string arguments =
+      std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
+  const Outcome foreign = shop.run(arguments + "--out a");
+  REQUIRE(foreign.err == "");
+  CHECK(foreign.out.find("No interval: fewer than nine other cases") != std::string::npos);
+  for (const auto& c : shop.cases("a")) CHECK(!c.contains("predicted_interval"));
+  nlohmann::json machine{{"measured",
+                          {{"processor", shop.results("a")["context"]["processor"]},
+                           {"cores", shop.results("a")["context"]["num_cpus"]},
+                           {"date", "2026-11-28"}}}};
+  for (const char* rate : {"stream_bandwidth", "gather_bandwidth", "cache_bandwidth",
+                           "node_bandwidth", "network_bandwidth", "flops"})
+    machine[rate] = 7e9;
+  for (const char* seconds :
+       {"lookup_seconds", "check_seconds", "route_seconds", "cut_seconds", "vector_seconds",
+        "merge_seconds", "block_seconds", "launch_seconds", "node_latency", "network_latency"})
+    machine[seconds] = 3e-8;
+  for (const char* number : {"ranks", "ranks_per_node", "memory_per_rank", "concurrent_ranks"})
+    machine[number] = 0;
+  std::ofstream(shop.at("machine.json")) << machine;
+  machine["measured"]["cores"] = 7777;  // another machine's constants say nothing of this one
+  std::ofstream(shop.at("another.json")) << machine;
+  REQUIRE(shop.run(arguments + "--out c", "TESSERA_MACHINE=another.json").err == "");
+  for (const auto& c : shop.cases("c")) CHECK(!c.contains("predicted_interval"));
+  REQUIRE(shop.run(arguments + "--out b --ranks 2,ghost:2", "TESSERA_MACHINE=machine.json").err ==
+          "");
+  const nlohmann::json results = shop.results("b"), &work = results["laboratory"]["fixed_work_ms"];
+  const bool quiet =
+      work["p90"].get<double>() - work["p10"].get<double>() <= 0.25 * work["p50"].get<double>();
+  for (const auto& c : results["laboratory"]["cases"]) {
+    // what is known of predictions was measured on threads
+    CHECK(c.contains("predicted_interval") == (quiet && !c.contains("ghosts")));
+    if (!c.contains("predicted_interval")) continue;
+    const double predicted = c["predicted_ms"];
+    CHECK(c["predicted_interval"]["low_ms"].get<double>() == doctest::Approx(predicted / 1.25));
+    CHECK(c["predicted_interval"]["high_ms"].get<double>() == doctest::Approx(predicted / 0.75));
+  }
 }
 
 TEST_CASE("ids of a TSV file are those of arrays; copies and one-hot ids are counted, too") {
@@ -209,6 +281,145 @@ TEST_CASE("axes: duplicates that do not travel, optimizers, codecs of half the b
     CHECK(c.contains("predicted_ms") == c["name"].get<std::string>().ends_with("deduplicate:off"));
 }
 
+TEST_CASE("axes: tables of 16 bits, and batches that a thread routes ahead") {
+  const Shop shop;
+  std::ofstream(shop.at("large.json"))
+      << R"({"tables": [{"name": "query", "rows": 400000, "width": 16}]})";
+  const Outcome outcome =
+      shop.run(std::string("--model large.json --out out --plans row-wise,auto --rounds 1 --axes "
+                           "precision,overlap --ranks 2") +
+               kFast);
+  REQUIRE(outcome.err == "");
+  const nlohmann::json results = shop.results("out");
+  REQUIRE(results["laboratory"]["cases"].size() == 12);
+  const auto found = [&](const std::string& axes) {
+    const std::string name =
+        "ranks:2/plan:row-wise/optimizer:adagrad/codec:fp32/deduplicate:off" + axes;
+    for (const auto& c : results["laboratory"]["cases"])
+      if (c["name"] == name) return c;
+    FAIL("there is no case " << name);
+    return nlohmann::json();
+  };
+  const nlohmann::json plain = found("");
+  constexpr double kElements = 400000 * 16;
+  for (const char* precision : {"bf16", "fp16"})
+    for (const bool overlap : {false, true}) {
+      const nlohmann::json c =
+          found(fmt::format("/precision:{}{}", precision, overlap ? "/overlap:on" : ""));
+      CAPTURE(c["name"].dump());
+      CHECK(c["axes"]["precision"] == precision);
+      CHECK(c["axes"]["overlap"] == overlap);
+      CHECK(c["group"] == fmt::format("2 ranks, adagrad, tables in {}{}", precision,
+                                      overlap ? ", routed ahead" : ""));
+      // a weight of 2 bytes in place of 4, beside a sum of squares of 4
+      CHECK(c["memory"]["predicted_tables_bytes"] == 6 * kElements);
+      CHECK(plain["memory"]["measured_tables_bytes"].get<double>() -
+                c["memory"]["measured_tables_bytes"].get<double>() ==
+            doctest::Approx(2 * kElements).epsilon(0.2));
+      // ids and vectors travel as before
+      for (const int r : {0, 1}) CHECK(c["by_rank"][r]["bytes"] == plain["by_rank"][r]["bytes"]);
+    }
+  const nlohmann::json ahead = found("/overlap:on");
+  for (const int r : {0, 1}) CHECK(ahead["by_rank"][r]["bytes"] == plain["by_rank"][r]["bytes"]);
+  CHECK(ahead["step_ms"]["best"] > 0);
+  // what overlap saves without dense layers is not in the model
+  for (const auto& c : results["laboratory"]["cases"])
+    CHECK(c.contains("predicted_ms") != c["axes"]["overlap"].get<bool>());
+  const std::string page = text_of(shop.at("out/index.html")),
+                    csv = text_of(shop.at("out/results.csv"));
+  CHECK(page.find("<h2>2 ranks, adagrad, tables in fp16, routed ahead</h2>") != std::string::npos);
+  CHECK(page.find("<h2>2 ranks, adagrad, routed ahead</h2>") != std::string::npos);
+  CHECK(csv.find("\"row-wise\",2,0,adagrad,fp32,off,bf16,on,all,") != std::string::npos);
+  const std::string help =  // in one line
+      std::regex_replace(shop.run("--help").out, std::regex("[ \n]+"), " ");
+  for (const char* axis :
+       {"deduplicate (off, on)", "optimizer (sgd, adagrad, rowwise-adagrad,", "codec (fp32, bf16)",
+        "precision of the tables (fp32, bf16, fp16)", "overlap (off, on:"}) {
+    CAPTURE(axis);
+    CHECK(help.find(axis) != std::string::npos);
+  }
+}
+
+TEST_CASE("rows behind a cache: how many were there, beside the case") {
+  const Shop shop;
+  // rank 1 has "query" in a file, and slots for all of its rows: what is fetched once stays
+  std::ofstream(shop.at("filed.json"))
+      << R"({"tessera_plan": 1, "ranks": 2, "ranks_per_node": 0, "tables": [
+ {"name": "query", "rows": 900, "width": 16, "shards": [
+  {"rows": [0, 900], "columns": [0, 16], "rank": 1, "memory": "file", "cache_rows": 900}]},
+ {"name": "user", "rows": 300, "width": 8, "shards": [{"rows": [0, 300], "columns": [0, 8], "rank": 0, "memory": "device"}]},
+ {"name": "country", "rows": 40, "width": 16, "shards": [{"rows": [0, 40], "columns": [0, 16], "rank": 0, "memory": "device"}]}]})";
+  fs::create_directories(shop.at("out/table-files.tmp"));  // of a run that was killed
+  std::ofstream(shop.at("out/table-files.tmp/staged")) << "no folder";
+  const Outcome outcome = shop.run(
+      std::string("--model m.json --ids ids --out out --plans filed.json,table-wise --axes overlap "
+                  "--rounds 2 --ranks 2") +
+      kFast);
+  REQUIRE(outcome.err == "");
+  REQUIRE(
+      shop.run(std::string("--model m.json --ids ids --out ghosts --plans filed.json --rounds 1 "
+                           "--ranks ghost:2") +
+               kFast)
+          .err == "");
+  // The ids of "query" are the 8 bytes before the end of its file, one of each of 200 samples. The
+  // warm-up has batches 0 and 1, the steps that count 2, 3, 0 and 1.
+  const std::string file = text_of(shop.at("ids/query.values.npy"));
+  std::vector<std::int64_t> ids(200);
+  std::memcpy(ids.data(), file.data() + file.size() - 8 * ids.size(), 8 * ids.size());
+  const auto batch = [&](std::ptrdiff_t b) {
+    return std::set<std::int64_t>(ids.begin() + 48 * b, ids.begin() + 48 * (b + 1));
+  };
+  std::set<std::int64_t> there = batch(0);
+  there.merge(batch(1));
+  std::size_t asked = 0, fetched = 0;
+  for (const std::ptrdiff_t b : {2, 3, 0, 1}) {
+    asked += batch(b).size();
+    for (const std::int64_t id : batch(b)) fetched += there.insert(id).second;
+  }
+  REQUIRE(fetched > 10);
+  const double hits = 1 - static_cast<double>(fetched) / static_cast<double>(asked);
+  const auto check = [&](const nlohmann::json& c) {
+    CAPTURE(c["name"].dump());
+    CHECK(c["hit_rate"].get<double>() == doctest::Approx(hits));
+    CHECK(!c["by_rank"][0].contains("cache"));
+    CHECK(c["by_rank"][1]["cache"]["rows"].get<double>() * 4 == doctest::Approx(asked));
+    CHECK(c["by_rank"][1]["cache"]["fetched_rows"].get<double>() * 4 == doctest::Approx(fetched));
+  };
+  int without = 0, with = 0;
+  for (const auto& c : shop.cases("out"))
+    if (c["plan"] == "filed.json") {
+      check(c);
+      ++with;
+    } else {
+      CHECK(!c.contains("hit_rate"));
+      for (const int r : {0, 1}) CHECK(!c["by_rank"][r].contains("cache"));
+      ++without;
+    }
+  CHECK(with == 2);  // in turn, and routed ahead
+  CHECK(without == 2);
+  check(shop.results("ghosts")["laboratory"]["cases"][0]);
+  const std::string percent = fmt::format("{:.1f} %", 100 * hits);
+  CHECK(outcome.out.find("Rows that were in their cache: filed.json " + percent + ".\n") !=
+        std::string::npos);
+  std::string plan = text_of(shop.at("filed.json"));
+  plan.erase(plan.find(", \"cache_rows\": 900"), std::strlen(", \"cache_rows\": 900"));
+  std::ofstream(shop.at("without.json")) << plan;
+  CHECK(shop.run("--model m.json --ids ids --batch 48 --out w --plans without.json").err ==
+        "run_lab: --plans: 'without.json' has table 'query' in a file without a cache; give its "
+        "shards cache_rows\n");
+  const std::string page = text_of(shop.at("out/index.html"));
+  CHECK(page.find(percent + " of the rows behind a cache were in it") != std::string::npos);
+  CHECK(text_of(shop.at("out/results.csv")).find(",hit_rate,") != std::string::npos);
+  // what the files held is gone, and other cases say nothing of caches
+  CHECK(!fs::exists(shop.at("out/table-files.tmp")));
+  const Outcome none = shop.run(std::string("--model m.json --ids ids --out none --ranks 2 --plans "
+                                            "table-wise,row-wise") +
+                                kFast);
+  REQUIRE(none.err == "");
+  CHECK(none.out.find("cache") == std::string::npos);
+  CHECK(text_of(shop.at("none/index.html")).find("cache") == std::string::npos);
+}
+
 TEST_CASE("a ghost rank receives, sends and updates what the real rank does, under every plan") {
   const Shop shop;
   const auto compare = [&](const std::string& arguments, std::size_t pairs) {
@@ -242,6 +453,11 @@ TEST_CASE("a ghost rank receives, sends and updates what the real rank does, und
       "--out out --ranks 2,ghost:2 --which 1 --plans mine.json,column-wise --axes "
       "deduplicate,optimizer,codec",
       32);
+  compare(
+      "--out out --ranks 2,ghost:2 --which 0 --plans mine.json,row-wise --axes precision "
+      "--optimizer "
+      "adam",
+      6);
   // one rank of 32 that is not asked for has no steps
   REQUIRE(shop.run("--model m.json --out out --ranks ghost:32 --which 31 --batch 64 --steps 2 "
                    "--rounds 1 --plans row-wise")
@@ -273,7 +489,7 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
   const std::string rounds = fmt::format("--rounds {} ", done / 2 + 2);
   const Outcome resumed = shop.run(arguments + rounds + "--out out --resume");
   REQUIRE(resumed.err == "");
-  for (const auto& c : shop.results("out")["laboratory"]["cases"])
+  for (const auto& c : shop.cases("out"))
     CHECK(c["rounds_ms"].size() == static_cast<std::size_t>(done / 2 + 2));
   CHECK(text_of(shop.at("out/rounds.jsonl")).starts_with(kept.substr(0, kept.find('\n'))));
   // another batch is another experiment
@@ -379,7 +595,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
   says(model + "--plans auto,auto", "'auto' stands twice", 2);
-  says(model + "--axes colour", "colour not in", 2);
+  says(model + "--axes colour", "colour not in {deduplicate,optimizer,codec,precision,overlap}", 2);
+  says(model + "--axes overlap,overlap", "'overlap' stands twice", 2);
+  says(model + "--axes overlap --ranks 2,ghost:4", "overlap is not measured on 'ghost:4'", 2);
   says("--model none.json", "none.json");
   says("", "--model is required", 2);
   says("--model m.json --ids", "--ids", 2);

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "record.hpp"
+
+#include <tessera/optimizer/optimizers.hpp>
+
+namespace lab {
+
+Recorded record_narrow_adagrad(const Case& c, const Batches& batches, int steps,
+                               const Watch& watch) {
+  return record_narrow_case<tessera::Adagrad>(c, batches, steps, watch);
+}
+
+}  // namespace lab
