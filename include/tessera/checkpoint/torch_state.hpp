@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,17 +22,21 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// A rectangle of a matrix in a file: its elements row by row, without gaps.
+/// A rectangle of a matrix in a file: its elements row by row, without gaps; or, first, an archive
+/// that holds them.
 struct TorchPiece {
   std::int64_t row_begin = 0, row_end = 0, column_begin = 0, column_end = 0;
-  std::string file;          ///< in the state's folder
-  std::uint64_t offset = 0;  ///< bytes into the file
+  std::string file;                 ///< in the state's folder
+  std::uint64_t offset = 0;         ///< bytes into the file
+  std::uint64_t archive_bytes = 0;  ///< of the archive at `offset`; 0: the elements are there
 };
 
 /// A tensor of a state dict, and where it is.
 struct TorchTensor {
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;
+  std::string type_name;           ///< for messages
+  bool known = true;               ///< false: the type is none of TensorType
   std::vector<TorchPiece> pieces;  ///< of a matrix: they cover it, each element once
 };
 
@@ -59,9 +62,10 @@ inline SafetensorsHeader read_safetensors_header(const std::filesystem::path& pa
 /// Adds a tensor of a safetensors file, whose data begin at `data_offset`, to a state.
 inline void add_safetensor(TorchState& state, const std::string& file, const TensorInfo& info,
                            std::uint64_t data_offset) {
-  TorchTensor tensor{info.type, info.shape, {}};
+  TorchTensor tensor{info.type, info.shape, std::string(tensor_type_name(info.type)), true, {}};
   if (info.shape.size() == 2)
-    tensor.pieces.push_back({0, info.shape[0], 0, info.shape[1], file, data_offset + info.begin});
+    tensor.pieces.push_back(
+        {0, info.shape[0], 0, info.shape[1], file, data_offset + info.begin, 0});
   state.tensors.emplace(info.name, std::move(tensor));
 }
 
@@ -129,12 +133,6 @@ inline TorchState read_safetensors_state(const std::filesystem::path& path) {
                        "file '{}' has no tensor {}, which '{}' says it has", (path / file).string(),
                        detail::quoted(tensor), index.string());
   return state;
-}
-
-/// Reads what a state dict that a PyTorch program wrote holds, and where.
-inline TorchState read_torch_state(const std::filesystem::path& path) {
-  require<DataError>(std::filesystem::exists(path), "there is no '{}'", path.string());
-  return read_safetensors_state(path);
 }
 
 }}}  // namespace tessera::v0::detail

@@ -9,6 +9,7 @@
 #include <tessera/checkpoint/file_plan.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/row_writer.hpp>
+#include <tessera/checkpoint/torch_dcp.hpp>
 #include <tessera/checkpoint/torch_state.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
@@ -68,11 +69,11 @@ class TorchTables {
                           wanted(table, prefix)));
       } else {
         const TorchTensor& tensor = state.tensors.at(names[0]);
-        if (tensor.shape == table.shape && convertible(tensor.type, table.type))
+        if (tensor.known && tensor.shape == table.shape && convertible(tensor.type, table.type))
           sources[static_cast<std::size_t>(first)] = names[0];
         else
           add(fmt::format("'{}' is {} {}, table '{}' in the model {} {}", names[0],
-                          tensor_type_name(tensor.type), shape_text(tensor.shape), table.group,
+                          tensor.type_name, shape_text(tensor.shape), table.group,
                           tensor_type_name(table.type), shape_text(table.shape)));
       }
     }
@@ -174,8 +175,8 @@ class TorchRows {
 }  // namespace detail
 
 /// Reads the weights of a model's tables from a state dict of TorchRec, or of any
-/// torch.nn.EmbeddingBag: a safetensors file, or a folder of such files with
-/// model.safetensors.index.json. Under any layout and in any floating-point precision. Collective.
+/// torch.nn.EmbeddingBag: a safetensors file, a folder of such files with
+/// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and in any floating-point precision. Collective.
 /// The optimizers' states and all other tensors stay unchanged. Returns how many tables were
 /// read. Throws DataError on all ranks, the model as it was, for a file that is missing or
 /// truncated, and for tables that are missing or have other shapes (it lists the first 20).
@@ -189,6 +190,8 @@ int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& pa
     state = detail::read_torch_state(path);
     try {
       sources = detail::TorchTables(model, state, options).sources;
+      for (const std::string& name : sources)
+        if (!name.empty()) detail::place_torch_pieces(state.folder, state.tensors.at(name));
     } catch (const DataError& error) {
       throw DataError(fmt::format("'{}': {}", path.string(), error.what()));
     }
