@@ -124,6 +124,22 @@ void check_refused(const std::filesystem::path& path, const std::vector<std::str
   });
 }
 
+/// Loads from a folder that has other bytes in one file, which must be refused or make no
+/// difference to what is read.
+void check_changed(const std::filesystem::path& folder, const std::string& file,
+                   const std::string& bytes) {
+  write_text(folder / file, bytes);
+  SelfCommunicator c;
+  Trained<RowWiseAdagrad, float, SelfCommunicator> model(c, layout(1), 99);
+  try {
+    load_torchrec_checkpoint(c, folder, model.contents);
+    CHECK(wrong<float>(model) == 0);
+  } catch (const DataError& error) {
+    CHECK(std::string(error.what()) != "");
+    CHECK(model.is<float>(99));
+  }
+}
+
 /// Returns how to call a Python that has torch; empty: there is none.
 std::string torch_python() {
   const char* given = std::getenv("TESSERA_PYTHON");
@@ -412,22 +428,6 @@ save({"t.weight": t.double(), "u.weight": u.int()}, "types", no_dist=True)
 print(torch.__version__)
 )";
 
-/// Loads from a folder that has other bytes in one file, which must be refused or make no
-/// difference to what is read.
-void check_changed(const std::filesystem::path& folder, const std::string& file,
-                   const std::string& bytes) {
-  write_text(folder / file, bytes);
-  SelfCommunicator c;
-  Trained<RowWiseAdagrad, float, SelfCommunicator> model(c, layout(1), 99);
-  try {
-    load_torchrec_checkpoint(c, folder, model.contents);
-    CHECK(wrong<float>(model) == 0);
-  } catch (const DataError& error) {
-    CHECK(std::string(error.what()) != "");
-    CHECK(model.is<float>(99));
-  }
-}
-
 }  // namespace
 
 namespace {
@@ -463,7 +463,7 @@ std::string archive(const std::vector<std::pair<std::string, std::string>>& file
   for (const auto& [file, content] : files) {
     const std::string sizes = number(0, 4) + number(content.size(), 4) + number(content.size(), 4) +
                               number(file.size(), 2);
-    directory += std::string("PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0", 16) + sizes + number(0, 12) +
+    directory += std::string("PK\1\2\0\0\0\0\0\0\0\0\0\0\0\0", 16) + sizes + std::string(12, '\0') +
                  number(bytes.size(), 4) + file;
     bytes += std::string("PK\3\4\0\0\0\0\0\0\0\0\0\0", 14) + sizes + number(0, 2) + file + content;
   }
@@ -575,6 +575,18 @@ TEST_CASE("a folder of torch.distributed.checkpoint is read by its format, and n
           "has another shape than the metadata says");
   write_dcp(folder.path, all, all, "../__0_0.distcp");
   check_refused(folder.path, {"'../__0_0.distcp' is no file beside it"});
+
+  // A wrong bit in each byte of an archive, but for the numbers in it, and the length of what is
+  // before them: their checksum is not looked at.
+  write_dcp(folder.path, {u, left, top, bottom}, all);
+  const std::string file = "__0_0.distcp", data = text_of(folder.path / file);
+  const std::size_t begin = data.find("archive/data/0") + 14 + 4;
+  for (std::size_t i = 6; i < 6 + saved(u).size(); ++i) {
+    if ((i >= begin && i < begin + 9 * 3 * 4) || i == begin - 20 || i == begin - 19) continue;
+    std::string other = data;
+    other[i] = static_cast<char>(other[i] ^ (1 << i % 8));
+    check_changed(folder.path, file, other);
+  }
 
   // Nothing runs, whatever a pickle asks for.
   const auto metadata = [&](const std::string& bytes, const std::string& what) {

@@ -124,6 +124,7 @@ class TorchArchive {
 
   struct Entry {
     std::uint64_t header = 0, bytes = 0;
+    std::string name{};
   };
 
   static bool known(std::string_view module, std::string_view name) {
@@ -183,7 +184,8 @@ class TorchArchive {
         field = end;
       }
       check(get(entry, 10, 2) == 0 && packed == bytes, "is compressed");
-      entries_.emplace(entry.substr(46, name), Entry{header, bytes});
+      std::string own(entry.substr(46, name));
+      entries_.emplace(own, Entry{header, bytes, own});
       at += 46 + name + extra + comment;
     }
   }
@@ -191,7 +193,8 @@ class TorchArchive {
   /// Returns where an entry's bytes begin in the archive.
   std::uint64_t data_of(const Entry& entry) const {
     const std::string header = read(entry.header, 30);
-    check(header.starts_with("PK\3\4"), "has a wrong entry");
+    check(header.starts_with("PK\3\4") && read(entry.header + 30, get(header, 26, 2)) == entry.name,
+          "has a wrong entry");
     const std::uint64_t at = entry.header + 30 + get(header, 26, 2) + get(header, 28, 2);
     check(at <= bytes_ && entry.bytes <= bytes_ - at, "points outside of itself: it is damaged");
     return at;
