@@ -11,6 +11,7 @@ tessera_test(checkpoint/crc32)
 tessera_test(checkpoint/faults)
 tessera_test(checkpoint/interchange)
 tessera_test(checkpoint/save_load)
+tessera_test(checkpoint/torchrec)
 tessera_test(checkpoint/warm_start)
 tessera_test(checkpoint/while_training THREADS)
 

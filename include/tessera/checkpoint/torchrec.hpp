@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/agreement.hpp>
+#include <tessera/checkpoint/comparison.hpp>
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/file.hpp>
+#include <tessera/checkpoint/file_plan.hpp>
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/row_writer.hpp>
+#include <tessera/checkpoint/torch_dcp.hpp>
+#include <tessera/checkpoint/torch_state.hpp>
+#include <tessera/concepts/communicator.hpp>
+#include <tessera/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera { inline namespace v0 {
+
+/// How tables and the tensors of a PyTorch program's state dict go together.
+struct TorchrecOptions {
+  /// What is before "embedding_bags.NAME.weight", as "sparse_arch.ebc". A load finds any where
+  /// it is empty.
+  std::string prefix{};
+  /// Of a save: the list of the module, "embedding_bags" (pooled), "embeddings" (sequences), or
+  /// none: "NAME.weight". A load knows all three.
+  std::string modules = "embedding_bags";
+  /// Tables in the model -> tables in the state dict; or tensors ("C1.weight") -> whole names of
+  /// tensors there.
+  std::map<std::string, std::string> rename{};
+  /// Of a load: tables of the model that may be missing and then keep the values they have; '*'
+  /// matches any text.
+  std::vector<std::string> missing{};
+};
+
+namespace detail {
+
+/// Finds the model's tables in a state dict.
+class TorchTables {
+ public:
+  TorchTables(const CheckpointContents& model, const TorchState& state,
+              const TorchrecOptions& options)
+      : sources(model.tensors().size()), options_(options), state_(state) {
+    const std::string prefix = prefix_of(options);
+    std::string differences;
+    std::size_t count = 0;
+    const auto add = [&](const std::string& line) {
+      if (++count <= kShown) differences += "\n  " + line;
+    };
+    for (const auto& [first, end] : model.tables()) {
+      const TensorSpec& table = model.tensors()[static_cast<std::size_t>(first)];
+      const std::vector<std::string> names = find(table, prefix);
+      if (names.size() > 1) {
+        add(fmt::format("table '{}' may be '{}' or '{}': give prefix, or rename", table.group,
+                        names[0], names[1]));
+      } else if (names.empty()) {
+        if (!matches_any(options.missing, table.group))
+          add(fmt::format("table '{}' is not there: its tensor would be {}", table.group,
+                          wanted(table, prefix)));
+      } else {
+        const TorchTensor& tensor = state.tensors.at(names[0]);
+        if (tensor.known && tensor.shape == table.shape && convertible(tensor.type, table.type))
+          sources[static_cast<std::size_t>(first)] = names[0];
+        else
+          add(fmt::format("'{}' is {} {}, table '{}' in the model {} {}", names[0],
+                          tensor.type_name, shape_text(tensor.shape), table.group,
+                          tensor_type_name(table.type), shape_text(table.shape)));
+      }
+    }
+    if (count > kShown) differences += fmt::format("\n  and {} more", count - kShown);
+    require<DataError>(count == 0, "the state dict and the model differ:{}", differences);
+  }
+
+  /// By tensor of the model, its name in the state dict; empty: none is read.
+  std::vector<std::string> sources;
+
+  static std::string prefix_of(const TorchrecOptions& options) {
+    return options.prefix.empty() || options.prefix.ends_with('.') ? options.prefix
+                                                                   : options.prefix + '.';
+  }
+  /// Returns what follows "embedding_bags." in the name of a table's tensor, or the whole name that
+  /// `rename` gives it.
+  static std::string name_of(const TensorSpec& table, const TorchrecOptions& options) {
+    LoadOptions names;
+    names.rename = options.rename;
+    return name_in_checkpoint(names, table.name);
+  }
+
+ private:
+  static constexpr std::size_t kShown = 20;
+
+  /// Returns for a message what `find` looks for.
+  std::string wanted(const TensorSpec& table, const std::string& prefix) const {
+    const std::string name = name_of(table, options_);
+    if (options_.rename.contains(table.name)) return '\'' + name + '\'';
+    const std::string any = prefix.empty() ? "*." : prefix;
+    return fmt::format("'{0}embedding_bags.{2}', '{0}embeddings.{2}' or '{1}{2}'", any, prefix,
+                       name);
+  }
+
+  std::vector<std::string> find(const TensorSpec& table, const std::string& prefix) const {
+    const std::string name = name_of(table, options_);
+    if (options_.rename.contains(table.name)) {
+      if (state_.tensors.contains(name)) return {name};
+      return {};
+    }
+    std::vector<std::string> found;
+    for (const std::string_view modules : {"embedding_bags.", "embeddings."}) {
+      const std::string end = std::string(modules) + name;
+      if (!prefix.empty()) {
+        if (state_.tensors.contains(prefix + end)) found.push_back(prefix + end);
+        continue;
+      }
+      for (const auto& [tensor, unused] : state_.tensors)
+        if (tensor == end || tensor.ends_with('.' + end)) found.push_back(tensor);
+    }
+    if (found.empty() && state_.tensors.contains(prefix + name)) found.push_back(prefix + name);
+    return found;
+  }
+
+  const TorchrecOptions& options_;
+  const TorchState& state_;
+};
+
+/// Reads this rank's part of a matrix from the pieces that it is stored in.
+class TorchRows {
+ public:
+  explicit TorchRows(const TorchState& state) : state_(state) {}
+
+  void load(const CheckpointRows& rows, const CheckpointRows::Part& part, const TorchTensor& tensor,
+            TensorType type) {
+    const auto from_size = static_cast<std::int64_t>(tensor_type_size(tensor.type)),
+               to_size = static_cast<std::int64_t>(tensor_type_size(type));
+    WritableRows model(rows, part, type, copied_);
+    for (const TorchPiece& piece : tensor.pieces) {
+      const std::int64_t begin = std::max(rows.row_begin, piece.row_begin),
+                         end = std::min(rows.row_begin + rows.rows, piece.row_end),
+                         left = std::max(part.column_begin, piece.column_begin),
+                         right = std::min(part.column_begin + part.columns, piece.column_end);
+      if (begin >= end || left >= right) continue;
+      const std::int64_t row_bytes = (piece.column_end - piece.column_begin) * from_size,
+                         step = std::max<std::int64_t>(1, (1 << 20) / row_bytes);
+      const File file(state_.folder / piece.file, File::Mode::read);
+      for (std::int64_t first = begin; first < end; first += step) {
+        const std::int64_t count = std::min(step, end - first);
+        block_.resize(static_cast<std::size_t>(count * row_bytes));
+        file.read_at(
+            piece.offset + static_cast<std::uint64_t>((first - piece.row_begin) * row_bytes),
+            block_);
+        for (std::int64_t r = 0; r < count; ++r)
+          convert_elements(block_.data() + r * row_bytes + (left - piece.column_begin) * from_size,
+                           tensor.type,
+                           model(first + r - rows.row_begin) + (left - part.column_begin) * to_size,
+                           type, right - left);
+      }
+    }
+    model.put_back();
+  }
+
+ private:
+  const TorchState& state_;
+  std::vector<std::byte> block_, copied_;
+};
+
+}  // namespace detail
+
+/// Reads the weights of a model's tables from a state dict of TorchRec, or of any
+/// torch.nn.EmbeddingBag: a safetensors file, a folder of such files with
+/// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and in any floating-point precision. Collective.
+/// The optimizers' states and all other tensors stay unchanged. Returns how many tables were
+/// read. Throws DataError on all ranks, the model as it was, for a file that is missing or
+/// truncated, and for tables that are missing or have other shapes (it lists the first 20).
+template <Communicator<detail::kCheckpointCollectives> Comm>
+int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& path,
+                             const CheckpointContents& model, const TorchrecOptions& options = {}) {
+  detail::TorchState state;
+  std::vector<std::string> sources;
+  detail::on_all_ranks(communicator, [&] {
+    require(!model.tables().empty(), "load_torchrec_checkpoint: the model has no tables");
+    state = detail::read_torch_state(path);
+    try {
+      sources = detail::TorchTables(model, state, options).sources;
+      for (const std::string& name : sources)
+        if (!name.empty()) detail::place_torch_pieces(state.folder, state.tensors.at(name));
+    } catch (const DataError& error) {
+      throw DataError(fmt::format("'{}': {}", path.string(), error.what()));
+    }
+  });
+  detail::on_all_ranks(communicator, [&] {
+    model.flush_to_write();
+    detail::TorchRows loader(state);
+    for (const detail::CheckpointRows& rows : model.rows())
+      for (const detail::CheckpointRows::Part& part : rows.parts) {
+        const auto t = static_cast<std::size_t>(part.tensor);
+        if (!sources[t].empty())
+          loader.load(rows, part, state.tensors.at(sources[t]), model.tensors()[t].type);
+      }
+  });
+  return static_cast<int>(std::count_if(sources.begin(), sources.end(),
+                                        [](const std::string& name) { return !name.empty(); }));
+}
+
+/// Writes the weights of a model's tables as one safetensors file, with TorchRec's names, for
+/// safetensors.torch.load_file and load_state_dict(..., strict=False): whole tables, by all ranks,
+/// whatever the layout. Collective. The file must not exist; it appears when it is complete. Throws
+/// DataError on all ranks.
+template <Communicator<detail::kCheckpointCollectives> Comm>
+void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& path,
+                              const CheckpointContents& model,
+                              const TorchrecOptions& options = {}) {
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  detail::FilePlan plan({}, 1);
+  plan.pieces.resize(model.tensors().size());
+  detail::on_all_ranks(communicator, [&] {
+    require(!model.tables().empty(), "save_torchrec_checkpoint: the model has no tables");
+    const std::string prefix = detail::TorchTables::prefix_of(options) + options.modules +
+                               (options.modules.empty() ? "" : ".");
+    std::vector<detail::TensorSpec> tables;
+    std::set<std::string> names;
+    for (const auto& [first, end] : model.tables()) {
+      tables.push_back(model.tensors()[static_cast<std::size_t>(first)]);
+      detail::TensorSpec& table = tables.back();
+      const std::string name = detail::TorchTables::name_of(table, options);
+      table.name = options.rename.contains(table.name) ? name : prefix + name;
+      table.group = "tables";
+      detail::check_name("name of a state dict's tensor", table.name);
+      require(names.insert(table.name).second,
+              "save_torchrec_checkpoint: two tables would be '{}': rename one", table.name);
+    }
+    detail::FilePlan file(tables, std::uint64_t{1} << 62);
+    std::size_t i = 0;
+    for (const auto& [first, end] : model.tables())
+      plan.pieces[static_cast<std::size_t>(first)] = std::move(file.pieces[i++]);
+    plan.files = std::move(file.files);
+    plan.files[0].name = partial.filename().string();
+    if (communicator.rank() != 0) return;
+    require<DataError>(!std::filesystem::exists(path),
+                       "save_torchrec_checkpoint: '{}' is there already", path.string());
+    std::filesystem::remove(partial);
+    detail::File(partial, detail::File::Mode::create).reserve(plan.files[0].bytes);
+  });
+  detail::RowWriter writer(path.parent_path(), model.tensors(), plan);
+  detail::on_all_ranks(communicator, [&] {
+    model.flush();
+    if (communicator.rank() == 0) writer.write_header(0);
+    for (const detail::CheckpointRows& rows : model.rows()) writer.write(rows, detail::LiveRows{});
+    writer.sync();
+  });
+  detail::on_all_ranks(communicator, [&] {
+    if (communicator.rank() == 0) std::filesystem::rename(partial, path);
+  });
+}
+
+}}  // namespace tessera::v0
