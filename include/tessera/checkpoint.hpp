@@ -13,7 +13,6 @@
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/snapshot.hpp>
-#include <tessera/checkpoint/torchrec.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/checkpoint/warm_start.hpp>
 #include <tessera/io/safetensors.hpp>

@@ -73,7 +73,7 @@ BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # One header per subject, of includes alone: what docs/versions.md promises. Users' code includes these, the umbrellas, and companions.
 DOORS = {"plan.hpp", "collection.hpp", "planner.hpp", "optimizers.hpp", "comm.hpp", "mpi.hpp", "gloo.hpp", "nccl.hpp", "dense.hpp", "interaction.hpp",
-         "sequence.hpp", "vocabulary.hpp", "ngram.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp", "dlpack.hpp", "dlpack.cuh", "cuembed.cuh",
+         "sequence.hpp", "vocabulary.hpp", "ngram.hpp", "checkpoint.hpp", "laws.hpp", "measure.hpp", "torchrec.hpp", "dlpack.hpp", "dlpack.cuh", "cuembed.cuh",
          "collection.cuh", "dense.cuh", "interaction.cuh", "sequence.cuh", "vocabulary.cuh", "ngram.cuh"}
 BY_THEMSELVES = {"tessera/io/text.hpp"}  # headers of the core that users may include, too
 # Pages that tell how Tessera is built, and why, name other headers.
