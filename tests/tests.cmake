@@ -111,7 +111,7 @@ tessera_test(serving/history_model THREADS DENSE)
 tessera_test(serving/model_description THREADS)
 tessera_test(serving/quantized_rows)
 tessera_test(serving/scoring_allocation ALONE DENSE)
-tessera_test(serving/service THREADS ALONE DENSE JSON)
+tessera_test(serving/service THREADS ALONE DENSE JSON DATA)
 
 tessera_test(sharding/cost)
 tessera_test(sharding/plan)

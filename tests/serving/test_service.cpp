@@ -6,6 +6,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wsubobject-linkage"  // of a source that is included
 #endif
+#include "../../examples/serve_model/coding.cpp"
 #include "../../examples/serve_model/protocol.cpp"
 #include "../../examples/serve_model/service.cpp"
 
