@@ -294,7 +294,8 @@ TEST_CASE("long bodies are read elsewhere, and what they take is counted before 
     return service.takes_body({.method = method, .target = target, .encoding = encoding});
   };
   CHECK(takes("POST", "/v2/models/m/infer"));
-  CHECK(!takes("POST", "/v2/models/m/infer", "gzip"));
+  CHECK(takes("POST", "/v2/models/m/infer", "gzip"));
+  CHECK(!takes("POST", "/v2/models/m/infer", "br"));
   CHECK(!takes("GET", "/v2/models/m/infer"));
   CHECK(!takes("POST", "/v2/models/other/infer"));
   CHECK(!takes("POST", "/nothing"));
