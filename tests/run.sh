@@ -37,10 +37,11 @@ done
 
 source cmake/install_packages.sh
 packages=(g++ cmake ninja-build ccache git python3 python3-venv python3-yaml clang clang-format-19 clang-tidy libomp-dev libfmt-dev doctest-dev libbenchmark-dev libdnnl-dev
-  ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libgloo-dev libssl-dev libopenmpi-dev openmpi-bin chromium python3-torch)
+  ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libgloo-dev libssl-dev libopenmpi-dev openmpi-bin chromium)
 [[ " ${stages[*]} " != *san\ * ]] || packages+=(libclang-rt-14-dev)
 [[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
 install_packages "${packages[@]}" || exit 1
+install_packages python3-torch || echo "Without PyTorch: c.torch is skipped."
 # What one checkout has compiled, another need not.
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
