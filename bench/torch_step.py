@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 """A step (lookup, update) of 26 tables of 100,000 x 16 from Python, one id a sample: through examples/torch/tessera.py, with autograd and
-without, and by torch.nn.EmbeddingBag(sparse=True) with Adagrad. They take turns; medians in microseconds, as JSON. bench_bridges is the
-same from C and C++.
+without, and by torch.nn.EmbeddingBag(sparse=True) with Adagrad. They take turns; medians in microseconds, as JSON. With --alone there is
+no other, and 8 batches come again and again: as bench_bridges measures C and C++.
 
-    torch_step.py [--samples 2048] [--steps 60] [--threads 1]     (TESSERA_LIBRARY: the library)
+    torch_step.py [--samples 2048] [--steps 60] [--threads 1] [--alone]     (TESSERA_LIBRARY: the library)
 """
 import argparse
 import json
@@ -22,6 +22,7 @@ parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--samples", type=int, default=2048)
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--alone", action="store_true")
 options = parser.parse_args()
 torch.set_num_threads(options.threads)
 tables, rows, width, samples = 26, 100_000, 16, options.samples
@@ -49,13 +50,15 @@ def by_torch(ids):
     optimizer.step()
 
 
-times = {by_calls: [], by_layer: [], by_torch: []}
+times = {by_layer: []} if options.alone else {by_calls: [], by_layer: [], by_torch: []}
+batches = [torch.randint(0, rows, (tables * samples,)) for _ in range(8 if options.alone else options.steps)]
 for n in range(options.steps):
-    ids = torch.randint(0, rows, (tables * samples,))
+    ids = batches[n % len(batches)]
     for run, taken in times.items():
         begin = time.perf_counter()
         run(ids)
         taken.append((time.perf_counter() - begin) * 1e6)
 medians = {run.__name__[3:] + "_us": round(statistics.median(taken), 1) for run, taken in times.items()}
-print(json.dumps({"samples": samples, "threads": options.threads, **medians,
-                  "torch_over_layer": round(medians["torch_us"] / medians["layer_us"], 2), "torch": torch.__version__}))
+if not options.alone:
+    medians["torch_over_layer"] = round(medians["torch_us"] / medians["layer_us"], 2)
+print(json.dumps({"samples": samples, "threads": options.threads, **medians, "torch": torch.__version__}))
