@@ -149,13 +149,7 @@ tessera_status tessera_route(tessera_step* step, const tessera_batch* batch) {
     constexpr std::string_view name = "tessera_route";
     tessera_step& of = checked(step, name, "step");
     tessera_c::with_batch(batch, name, [&]<class Id>(const tessera::KeyedJagged<Id>& ids) {
-      of.is_wide = sizeof(Id) == 8;
-      of.samples = ids.batch;
-      of.ids = std::ssize(ids.ids);
-      of.visit([&](auto& part) {
-        if constexpr (requires { of.collection->tables.route(part.step, ids); })
-          of.collection->tables.route(part.step, ids);
-      });
+      of.begin(ids, [&](auto& part) { of.collection->tables.route(part.step, ids); });
     });
   });
 }
@@ -176,16 +170,11 @@ tessera_status tessera_evaluate(tessera_step* step, const tessera_batch* batch, 
     constexpr std::string_view name = "tessera_evaluate";
     tessera_step& of = checked(step, name, "step");
     tessera_c::with_batch(batch, name, [&]<class Id>(const tessera::KeyedJagged<Id>& ids) {
-      of.is_wide = sizeof(Id) == 8;
-      of.samples = ids.batch;
-      of.ids = std::ssize(ids.ids);
-      const auto to = tessera_c::matrix(output, of.samples, of.collection->tables.columns(), stride,
+      const auto to = tessera_c::matrix(output, ids.batch, of.collection->tables.columns(), stride,
                                         name, "output");
-      of.visit([&](auto& part) {
-        if constexpr (requires { of.collection->tables.evaluate(part.step, ids, to); }) {
-          of.collection->tables.evaluate(part.step, ids, to);
-          part.found = {to, &part.step, part.step.progress.turn()};
-        }
+      of.begin(ids, [&](auto& part) {
+        of.collection->tables.evaluate(part.step, ids, to);
+        part.found = {to, &part.step, part.step.progress.turn()};
       });
     });
   });

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -64,6 +65,17 @@ struct tessera_step : tessera_c::Handle {
   bool is_wide = false;
   std::int64_t samples = 0, ids = 0;
 
+  /// Calls f(the part of the step for such ids) for a batch that begins.
+  template <class Id, class F>
+  void begin(const tessera::KeyedJagged<Id>& batch, F&& f) {
+    is_wide = sizeof(Id) == 8;
+    samples = batch.batch;
+    ids = std::ssize(batch.ids);
+    if constexpr (sizeof(Id) == 8)
+      f(wide);
+    else
+      f(narrow);
+  }
   /// Calls f with the part of the step that the last batch is in.
   template <class F>
   void visit(F&& f) {
