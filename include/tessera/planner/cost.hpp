@@ -429,7 +429,8 @@ constexpr detail::Prediction predict(const Layout& layout, const detail::CostMod
       continue;
     }
     bool ids_are_there = false;  // sent for other columns of the same rows
-    for (std::size_t k = i; k-- > 0 && layout.shards[k].table == shard.table;)
+    const bool cut = shard.rectangle.width() < layout.tables[shard.table].width;
+    for (std::size_t k = cut ? i : 0; k-- > 0 && layout.shards[k].table == shard.table;)
       ids_are_there |= layout.shards[k].rank == shard.rank &&
                        layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
                        layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
