@@ -850,9 +850,9 @@ TEST_CASE("rows are dealt out where blocks of them are uneven, and that is said"
                         [](const Shard& s) { return s.table == 1; }) == 5 * 8);
   }
 }
-using Dealt = AutoPlan<TableList<Table<"query", 640, 64>>, kCluster,
+using Dealt = AutoPlan<TableList<Table<"query", 40'000, 64>>, kCluster,
                        Workload{.batch = 8192, .sorted_ids = true}, Pin<"query", Cut::interleaved>>;
-static_assert(Dealt::layout({8}).shards.size() == 7 * 8);
+static_assert(Dealt::layout({8}).shards.size() == 13 * 8);
 
 TEST_CASE("what is wrong with a policy is said before anything is planned") {
   const std::vector<TableSpec> tables{{"a", 100, 8}, {"b", 50, 8}};
