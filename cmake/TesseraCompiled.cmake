@@ -1,16 +1,25 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# tessera::compiled  tessera::tessera with common instantiations compiled once. It is built by the project that links it, with that project's
-# flags; anything that it lacks is compiled where it is used. It holds the steps of host collections without policies for what travels, over
-# each of the communicators, the grouping of a batch's entries by row, and the kernels of each width, with each element type and optimizer.
-# A project may set other lists first.
+# tessera::bodies    tessera::tessera with the functions that are no templates compiled once (TESSERA_INLINE in config.hpp).
+# tessera::compiled  tessera::bodies with common instantiations compiled once.
+#
+# Both are built by the project that links them, with that project's flags; anything that they lack is compiled where it is used.
+# tessera::compiled holds the steps of host collections without policies for what travels, over each of the communicators, the grouping of a
+# batch's entries by row, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
 set(TESSERA_COMPILED_COMMUNICATORS Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
 set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels it holds; 0: kernels for any width")
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
 set(TESSERA_COMPILED_OPTIMIZERS Sgd Adagrad RowWiseAdagrad Adam CACHE STRING "Its optimizers")
 
 block()
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
+  file(CONFIGURE OUTPUT "${folder}/bodies.cpp" CONTENT "#define TESSERA_BODIES_HERE\n#include <tessera/tessera.hpp>\n")
+  add_library(tessera_bodies STATIC EXCLUDE_FROM_ALL "${folder}/bodies.cpp")
+  add_library(tessera::bodies ALIAS tessera_bodies)
+  target_compile_definitions(tessera_bodies INTERFACE TESSERA_BODIES_COMPILED)
+  # What files of rows hold depends on it.
+  target_link_libraries(tessera_bodies PUBLIC tessera::tessera $<TARGET_NAME_IF_EXISTS:tessera::uring>)
   # @template@ is `extern template` for those who use the library, `template` in its own sources.
   set(steps [[
 namespace tessera { inline namespace v0 { namespace detail {
@@ -43,7 +52,6 @@ namespace tessera { inline namespace v0 { namespace detail {
 @template@ class RowPartition<std::int64_t, float>;
 }}}
 ]])
-  set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
   set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/step/stages.hpp>\n")
   foreach(template IN ITEMS "extern template" "template")
     foreach(name IN LISTS TESSERA_COMPILED_COMMUNICATORS)
@@ -87,5 +95,5 @@ namespace tessera { inline namespace v0 { namespace detail {
   add_library(tessera::compiled ALIAS tessera_compiled)
   target_compile_definitions(tessera_compiled PUBLIC TESSERA_COMPILED)
   target_include_directories(tessera_compiled PUBLIC "${folder}")
-  target_link_libraries(tessera_compiled PUBLIC tessera::tessera)
+  target_link_libraries(tessera_compiled PUBLIC tessera::bodies)
 endblock()

@@ -3,7 +3,8 @@
 #
 # What this project's own tests, examples and benchmarks share. Users get none of it.
 #   tessera_own_flags       warnings (errors with TESSERA_WERROR), this machine's instructions
-#   tessera_everything      tessera and every optional library that was found; the linker drops what a program does not use
+#   tessera_headers         tessera and every optional library that was found; the linker drops what a program does not use
+#   tessera_everything      the same with tessera::bodies
 #   tessera_needs(...)      which optional library sources need
 #   tessera_buildable(...)  whether a source can be compiled here; the target of a program that cannot says what to install
 add_library(tessera_own_flags INTERFACE)
@@ -21,9 +22,14 @@ set(TESSERA_O2 "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2;$<$<CXX_C
 target_link_libraries(tessera_c_objects PRIVATE tessera_own_flags)
 target_compile_options(tessera_c_objects PRIVATE ${TESSERA_O2})
 
+target_link_libraries(tessera_bodies PRIVATE tessera_own_flags)
+target_compile_options(tessera_bodies PRIVATE ${TESSERA_O2})
+
+add_library(tessera_headers INTERFACE)
+target_link_libraries(tessera_headers INTERFACE tessera::tessera tessera_own_flags)
+target_link_options(tessera_headers INTERFACE LINKER:--as-needed)
 add_library(tessera_everything INTERFACE)
-target_link_libraries(tessera_everything INTERFACE tessera::tessera tessera_own_flags)
-target_link_options(tessera_everything INTERFACE LINKER:--as-needed)
+target_link_libraries(tessera_everything INTERFACE tessera_headers tessera::bodies)
 
 # The optional libraries: the words for them, and their targets, which exist where they were found. (Without io_uring nothing is left out.)
 set(TESSERA_LIBRARIES DENSE DATA MPI GLOO NCCL URING CLI11 JSON BOOST)
@@ -34,7 +40,7 @@ foreach(library target packages IN ZIP_LISTS TESSERA_LIBRARIES library_targets l
   set(TESSERA_TARGET_${library} ${target})
   set(TESSERA_PACKAGES_${library} ${packages})
   if(TARGET ${target})
-    target_link_libraries(tessera_everything INTERFACE ${target})
+    target_link_libraries(tessera_headers INTERFACE ${target})
   endif()
 endforeach()
 

@@ -27,3 +27,12 @@
 #define TESSERA_HOST_DEVICE
 #define TESSERA_SIDE_OF_ARGUMENTS
 #endif
+
+/// Begins a function that is no template, whose body follows its class behind `#ifdef`. By headers
+/// alone it is inline. With `tessera::bodies` a program sees the declaration; the library, which
+/// defines TESSERA_BODIES_HERE, has the body.
+#if defined(TESSERA_BODIES_HERE)
+#define TESSERA_INLINE
+#elif !defined(TESSERA_BODIES_COMPILED)
+#define TESSERA_INLINE inline
+#endif

@@ -267,18 +267,30 @@ def closets(includes, names):
 HEAVY = re.compile(r"^#include <(filesystem|regex|iostream|fstream|sstream|iomanip)>", re.M)
 
 
-def heavy_in_umbrella(headers, includes):
-    """headers: {path below include: text}; includes: {path below include/tessera: what it includes there}. Yields headers that make each
-    user of the umbrella read a part of the standard library that costs much and that few need."""
+def reached_from_umbrella(includes):
+    """includes: {path below include/tessera: what it includes there}. Returns all that tessera.hpp includes, itself or through others."""
     seen, open_ = set(), ["tessera.hpp"]
     while open_:
         name = open_.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        open_.extend(includes.get(name, ()))
+        if name not in seen:
+            seen.add(name)
+            open_.extend(includes.get(name, ()))
+    return seen
+
+
+def heavy_in_umbrella(headers, reached):
+    """headers: {path below include: text}. Yields headers that make each user of the umbrella read a part of the standard library that
+    costs much and that few need."""
+    for name in sorted(reached):
         if found := HEAVY.search(headers.get("tessera/" + name, "")):
             yield f"include/tessera/{name}: tessera.hpp includes it, and so must not get <{found[1]}>"
+
+
+def bodies_not_compiled(headers, reached):
+    """Yields headers whose functions the library tessera::bodies, which is made of the umbrella, would declare and lack."""
+    for name, text in headers.items():
+        if "#ifdef TESSERA_INLINE" in text and name.removeprefix("tessera/") not in reached:
+            yield f"include/{name}: tessera.hpp does not include it, so tessera::bodies has no TESSERA_INLINE function of it"
 
 
 def cycle_in(graph):
@@ -353,7 +365,9 @@ def faults_of(root):
     yield from misplaced_kernels(headers)
     yield from unlisted_kernels(headers)
     yield from rooms_behind_doors(for_users, headers)
-    yield from heavy_in_umbrella(headers, includes)
+    reached = reached_from_umbrella(includes)
+    yield from heavy_in_umbrella(headers, reached)
+    yield from bodies_not_compiled(headers, reached)
     yield from closets(includes, [in_core(name) for name in headers])
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):

@@ -47,6 +47,7 @@ PLANTED = [
     ("include/tessera/collection/all.hpp", "#include <tessera/host/sum.hpp>\n", "collection must not include host/sum.hpp"),
     ("include/tessera/op/sum.hpp", "#include <tessera/host/sum.hpp>\n", "op must not include host/sum.hpp"),
     ("include/tessera/tables/table.hpp", "#include <sstream>\n", "must not get <sstream>"),
+    ("include/tessera_data/clicks.hpp", "#ifdef TESSERA_INLINE\n#endif\n", "clicks.hpp: tessera.hpp does not include it"),
     ("include/tessera/tables/table.hpp", "#include <tessera/tessera.hpp>\n", "tables must not include tessera.hpp"),
     ("include/tessera/host/sum.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),
     ("include/tessera/tessera.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),

@@ -20,28 +20,13 @@ namespace tessera { inline namespace v0 { namespace detail {
 // InvalidArgument.
 
 /// Checks that `counts` name every rank and add up to the `elements` of the buffer called `buffer`.
-inline void check_counts(Collective collective, int rank, int ranks, std::string_view buffer,
-                         std::size_t elements, std::span<const std::size_t> counts) {
-  require(counts.size() == static_cast<std::size_t>(ranks),
-          "{} on rank {}: {} counts for the {} buffer, but there are {} ranks; give one per rank",
-          name_of(collective), rank, counts.size(), buffer, ranks);
-  const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  require(sum == elements,
-          "{} on rank {}: the counts of the {} buffer add up to {} elements, but it has {}",
-          name_of(collective), rank, buffer, sum, elements);
-}
+void check_counts(Collective collective, int rank, int ranks, std::string_view buffer,
+                  std::size_t elements, std::span<const std::size_t> counts);
 
-inline void check_own_count(Collective collective, int rank, std::string_view buffer,
-                            std::size_t elements, std::size_t count) {
-  require(elements == count,
-          "{} on rank {}: counts[{}] is {}, but this rank's {} buffer has {} elements",
-          name_of(collective), rank, rank, count, buffer, elements);
-}
+void check_own_count(Collective collective, int rank, std::string_view buffer, std::size_t elements,
+                     std::size_t count);
 
-inline void check_root(int rank, int ranks, int root) {
-  require(root >= 0 && root < ranks, "broadcast on rank {}: root {} is not a rank (0..{})", rank,
-          root, ranks - 1);
-}
+void check_root(int rank, int ranks, int root);
 
 /// What a rank tells its peers at the start of a collective, so that all can see whether they mean
 /// the same.
@@ -118,4 +103,31 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void check_counts(Collective collective, int rank, int ranks,
+                                 std::string_view buffer, std::size_t elements,
+                                 std::span<const std::size_t> counts) {
+  require(counts.size() == static_cast<std::size_t>(ranks),
+          "{} on rank {}: {} counts for the {} buffer, but there are {} ranks; give one per rank",
+          name_of(collective), rank, counts.size(), buffer, ranks);
+  const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  require(sum == elements,
+          "{} on rank {}: the counts of the {} buffer add up to {} elements, but it has {}",
+          name_of(collective), rank, buffer, sum, elements);
+}
+
+TESSERA_INLINE void check_own_count(Collective collective, int rank, std::string_view buffer,
+                                    std::size_t elements, std::size_t count) {
+  require(elements == count,
+          "{} on rank {}: counts[{}] is {}, but this rank's {} buffer has {} elements",
+          name_of(collective), rank, rank, count, buffer, elements);
+}
+
+TESSERA_INLINE void check_root(int rank, int ranks, int root) {
+  require(root >= 0 && root < ranks, "broadcast on rank {}: root {} is not a rank (0..{})", rank,
+          root, ranks - 1);
+}
+#endif
+
 }}}  // namespace tessera::v0::detail

@@ -246,22 +246,7 @@ class ThreadCommunicator : public BasicThreadCommunicator<detail::HostTransfer> 
   /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
   /// here. A collective call. It lives as long as this rank's group, may be used by another thread
   /// than this one, and ends with the group; errors that began here number ranks as here.
-  ThreadCommunicator split(int color) {
-    const std::size_t ranks = static_cast<std::size_t>(size());
-    const std::vector<std::size_t> ones(ranks, 1);
-    std::vector<int> colors(ranks);
-    all_gather(std::span<const int>(&color, 1), std::span<int>(colors), ones);
-    std::vector<int> members;
-    for (std::size_t r = 0; r < ranks; ++r)
-      if (colors[r] == color) members.push_back(static_cast<int>(r));
-    const int place =
-        static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-    const std::size_t first = static_cast<std::size_t>(members.front());
-    ThreadGroup* made = place == 0 ? &group().add_part(std::move(members)) : nullptr;
-    std::vector<ThreadGroup*> groups(ranks);
-    all_gather(std::span<ThreadGroup* const>(&made, 1), std::span<ThreadGroup*>(groups), ones);
-    return {*groups[first], place};
-  }
+  ThreadCommunicator split(int color);
 };
 
 static_assert(Communicator<ThreadCommunicator>);
@@ -273,21 +258,7 @@ namespace detail {
 /// thread takes back all the places that OpenMP was given. A refusal costs speed only. GNU's OpenMP
 /// binds every thread of the user's to its first place in the thread's first parallel region: that
 /// comes here, so that it does not come later. (g++ drops a region that does nothing.)
-inline void leave_place_of_starter() {
-#pragma omp parallel num_threads(1)
-  {
-    asm volatile("");
-  }
-  cpu_set_t processors;
-  CPU_ZERO(&processors);
-  for (int place = 0; place < omp_get_num_places(); ++place) {
-    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
-    omp_get_place_proc_ids(place, ids.data());
-    for (const int id : ids) CPU_SET(id, &processors);
-  }
-  if (CPU_COUNT(&processors) > 0)
-    pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
-}
+void leave_place_of_starter();
 
 /// What the first rank that failed threw; or nothing.
 struct FirstFailure {
@@ -337,6 +308,24 @@ FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options
   return first;
 }
 
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void leave_place_of_starter() {
+#pragma omp parallel num_threads(1)
+  {
+    asm volatile("");
+  }
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const int id : ids) CPU_SET(id, &processors);
+  }
+  if (CPU_COUNT(&processors) > 0)
+    pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
+}
+#endif
+
 }  // namespace detail
 
 /// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank
@@ -358,5 +347,24 @@ int run_thread_ranks(int ranks, Function&& function, ThreadGroupOptions options 
   std::fprintf(stderr, "rank %d: %s\n", first.rank, first.text.c_str());
   return 1;
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE ThreadCommunicator ThreadCommunicator::split(int color) {
+  const std::size_t ranks = static_cast<std::size_t>(size());
+  const std::vector<std::size_t> ones(ranks, 1);
+  std::vector<int> colors(ranks);
+  all_gather(std::span<const int>(&color, 1), std::span<int>(colors), ones);
+  std::vector<int> members;
+  for (std::size_t r = 0; r < ranks; ++r)
+    if (colors[r] == color) members.push_back(static_cast<int>(r));
+  const int place =
+      static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  const std::size_t first = static_cast<std::size_t>(members.front());
+  ThreadGroup* made = place == 0 ? &group().add_part(std::move(members)) : nullptr;
+  std::vector<ThreadGroup*> groups(ranks);
+  all_gather(std::span<ThreadGroup* const>(&made, 1), std::span<ThreadGroup*>(groups), ones);
+  return {*groups[first], place};
+}
+#endif
 
 }}  // namespace tessera::v0

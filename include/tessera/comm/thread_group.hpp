@@ -42,31 +42,15 @@ class ThreadGroup {
 
   /// Ends the group: who waits in a collective, or calls one later, throws a CommunicatorError that
   /// names `rank` and says `text`. The first reason stays. Any thread may call it.
-  void fail(int rank, const std::string& text) {
-    const std::lock_guard lock(failure_mutex_);
-    end(rank, text);
-    for (const Part& part : parts_) part.group->fail(rank, text);
-  }
+  void fail(int rank, const std::string& text);
 
   /// Says that `rank` takes part in nothing more: ends this group as `fail` does, and of its parts
   /// those that the rank is in.
-  void leave(int rank, const std::string& text) {
-    const std::lock_guard lock(failure_mutex_);
-    end(rank, text);
-    for (const Part& part : parts_)
-      if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank);
-          place != part.ranks.end())
-        part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
-  }
+  void leave(int rank, const std::string& text);
 
   /// Returns a group for some of these ranks. It lives as long as this group, and ends when this
   /// one fails.
-  ThreadGroup& add_part(std::vector<int> ranks) {
-    auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
-    const std::lock_guard lock(failure_mutex_);
-    if (!failure_.empty()) group->fail(failed_rank_, failure_);
-    return *parts_.emplace_back(Part{std::move(group), std::move(ranks)}).group;
-  }
+  ThreadGroup& add_part(std::vector<int> ranks);
 
  private:
   template <class Memory>
@@ -98,104 +82,32 @@ class ThreadGroup {
     detail::Disagreement fault;
   };
 
-  static int checked(int ranks) {
-    require(ranks >= 1, "ThreadGroup: need at least one rank, got {}", ranks);
-    return ranks;
-  }
+  static int checked(int ranks);
 
   const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
 
   /// Runs one collective of `rank`. While `work` moves data, peers use this rank's memory: only the
   /// wait before may be left early.
-  void run(int rank, const Call& call, const Work& work) {
-    Slot& mine = slots_[static_cast<std::size_t>(rank)];
-    const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
-    const Collective collective = call.header.collective;
-    mine.call = call;
-    mine.call.header.call = step;
-    mine.fault.text.clear();
-    mine.step.store(step, std::memory_order_relaxed);
-    enter(rank, collective, step);
-    exchange(rank, mine, step, work);
-    if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
-  }
+  void run(int rank, const Call& call, const Work& work);
 
-  void exchange(int rank, Slot& mine, std::uint64_t step, const Work& work) noexcept {
-    const auto header_of = [&](int peer) -> const detail::CallHeader& {
-      return call_of(peer).header;
-    };
-    mine.fault = detail::disagreement_of_calls(mine.call.header.collective, size(), header_of);
-    try {
-      if (mine.fault.text.empty()) mine.fault = work.check(mine.call.header);
-      if (mine.fault.text.empty()) work.move();
-    } catch (const std::exception& error) {
-      mine.fault = {rank, fmt::format("{} (call {}) on rank {}: {}",
-                                      detail::name_of(mine.call.header.collective), step, rank,
-                                      error.what())};
-    }
-    if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
-    barrier_.arrive_committed();
-  }
+  void exchange(int rank, Slot& mine, std::uint64_t step, const Work& work) noexcept;
 
-  void enter(int rank, Collective collective, std::uint64_t step) {
-    const auto deadline = options_.timeout.count() == 0
-                              ? detail::BreakableBarrier::Clock::time_point::max()
-                              : detail::BreakableBarrier::Clock::now() + options_.timeout;
-    const std::uint64_t round = barrier_.round();
-    const auto outcome = barrier_.arrive(deadline);
-    if (outcome == detail::BreakableBarrier::Outcome::complete) return;
-    const std::lock_guard lock(failure_mutex_);
-    if (outcome == detail::BreakableBarrier::Outcome::late) {
-      if (!barrier_.break_round(round)) return;
-      if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
-    }
-    throw CommunicatorError(
-        failed_rank_, detail::name_of(collective),
-        fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
-                    detail::name_of(collective), step, rank, failed_rank_, failure_));
-  }
+  void enter(int rank, Collective collective, std::uint64_t step);
 
   struct Part {
     std::unique_ptr<ThreadGroup> group;
     std::vector<int> ranks;  // in this group
   };
 
-  void end(int rank, const std::string& text) {
-    barrier_.break_now();
-    if (failure_.empty()) set_failure(rank, text);
-  }
+  void end(int rank, const std::string& text);
 
-  void set_failure(int rank, const std::string& text) {
-    failed_rank_ = rank;
-    failure_ = text.empty() ? "no reason given" : text;
-  }
+  void set_failure(int rank, const std::string& text);
 
-  int first_late(std::uint64_t step) const {
-    const auto late = std::find_if(slots_.begin(), slots_.end(),
-                                   [&](const Slot& slot) { return slot.step.load() < step; });
-    return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
-  }
+  int first_late(std::uint64_t step) const;
 
-  std::string late_text(int rank, Collective collective, std::uint64_t step) const {
-    std::string late;
-    for (int peer = 0; peer < size(); ++peer)
-      if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
-        late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
-    return fmt::format(
-        "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
-        "ThreadGroupOptions::timeout if that can be right",
-        rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
-        detail::name_of(collective), step, late);
-  }
+  std::string late_text(int rank, Collective collective, std::uint64_t step) const;
 
-  [[noreturn]] void throw_fault(Collective collective) {
-    const auto faulty = std::find_if(slots_.begin(), slots_.end(),
-                                     [](const Slot& slot) { return !slot.fault.text.empty(); });
-    const CommunicatorError error(faulty->fault.rank, detail::name_of(collective),
-                                  faulty->fault.text);
-    barrier_.arrive_committed();  // the fault stays until everybody has read it
-    throw error;
-  }
+  [[noreturn]] void throw_fault(Collective collective);
 
   ThreadGroupOptions options_;
   std::vector<Slot> slots_;
@@ -206,5 +118,121 @@ class ThreadGroup {
   int failed_rank_ = -1;
   std::vector<Part> parts_;  // guarded by failure_mutex_
 };
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void ThreadGroup::fail(int rank, const std::string& text) {
+  const std::lock_guard lock(failure_mutex_);
+  end(rank, text);
+  for (const Part& part : parts_) part.group->fail(rank, text);
+}
+
+TESSERA_INLINE void ThreadGroup::leave(int rank, const std::string& text) {
+  const std::lock_guard lock(failure_mutex_);
+  end(rank, text);
+  for (const Part& part : parts_)
+    if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank);
+        place != part.ranks.end())
+      part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
+}
+
+TESSERA_INLINE ThreadGroup& ThreadGroup::add_part(std::vector<int> ranks) {
+  auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_.empty()) group->fail(failed_rank_, failure_);
+  return *parts_.emplace_back(Part{std::move(group), std::move(ranks)}).group;
+}
+
+TESSERA_INLINE int ThreadGroup::checked(int ranks) {
+  require(ranks >= 1, "ThreadGroup: need at least one rank, got {}", ranks);
+  return ranks;
+}
+
+TESSERA_INLINE void ThreadGroup::run(int rank, const Call& call, const Work& work) {
+  Slot& mine = slots_[static_cast<std::size_t>(rank)];
+  const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
+  const Collective collective = call.header.collective;
+  mine.call = call;
+  mine.call.header.call = step;
+  mine.fault.text.clear();
+  mine.step.store(step, std::memory_order_relaxed);
+  enter(rank, collective, step);
+  exchange(rank, mine, step, work);
+  if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
+}
+
+TESSERA_INLINE void ThreadGroup::exchange(int rank, Slot& mine, std::uint64_t step,
+                                          const Work& work) noexcept {
+  const auto header_of = [&](int peer) -> const detail::CallHeader& {
+    return call_of(peer).header;
+  };
+  mine.fault = detail::disagreement_of_calls(mine.call.header.collective, size(), header_of);
+  try {
+    if (mine.fault.text.empty()) mine.fault = work.check(mine.call.header);
+    if (mine.fault.text.empty()) work.move();
+  } catch (const std::exception& error) {
+    mine.fault = {
+        rank, fmt::format("{} (call {}) on rank {}: {}",
+                          detail::name_of(mine.call.header.collective), step, rank, error.what())};
+  }
+  if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
+  barrier_.arrive_committed();
+}
+
+TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uint64_t step) {
+  const auto deadline = options_.timeout.count() == 0
+                            ? detail::BreakableBarrier::Clock::time_point::max()
+                            : detail::BreakableBarrier::Clock::now() + options_.timeout;
+  const std::uint64_t round = barrier_.round();
+  const auto outcome = barrier_.arrive(deadline);
+  if (outcome == detail::BreakableBarrier::Outcome::complete) return;
+  const std::lock_guard lock(failure_mutex_);
+  if (outcome == detail::BreakableBarrier::Outcome::late) {
+    if (!barrier_.break_round(round)) return;
+    if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
+  }
+  throw CommunicatorError(
+      failed_rank_, detail::name_of(collective),
+      fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
+                  detail::name_of(collective), step, rank, failed_rank_, failure_));
+}
+
+TESSERA_INLINE void ThreadGroup::end(int rank, const std::string& text) {
+  barrier_.break_now();
+  if (failure_.empty()) set_failure(rank, text);
+}
+
+TESSERA_INLINE void ThreadGroup::set_failure(int rank, const std::string& text) {
+  failed_rank_ = rank;
+  failure_ = text.empty() ? "no reason given" : text;
+}
+
+TESSERA_INLINE int ThreadGroup::first_late(std::uint64_t step) const {
+  const auto late = std::find_if(slots_.begin(), slots_.end(),
+                                 [&](const Slot& slot) { return slot.step.load() < step; });
+  return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
+}
+
+TESSERA_INLINE std::string ThreadGroup::late_text(int rank, Collective collective,
+                                                  std::uint64_t step) const {
+  std::string late;
+  for (int peer = 0; peer < size(); ++peer)
+    if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
+      late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
+  return fmt::format(
+      "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
+      "ThreadGroupOptions::timeout if that can be right",
+      rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
+      detail::name_of(collective), step, late);
+}
+
+TESSERA_INLINE void ThreadGroup::throw_fault(Collective collective) {
+  const auto faulty = std::find_if(slots_.begin(), slots_.end(),
+                                   [](const Slot& slot) { return !slot.fault.text.empty(); });
+  const CommunicatorError error(faulty->fault.rank, detail::name_of(collective),
+                                faulty->fault.text);
+  barrier_.arrive_committed();  // the fault stays until everybody has read it
+  throw error;
+}
+#endif
 
 }}  // namespace tessera::v0

@@ -32,17 +32,7 @@ class BadId : public Error {
  public:
   /// Describes a bad id. `rank`: whose batch it is; -1 where there is one rank.
   BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows,
-        int rank = -1)
-      : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
-                          "ids are 0..{}); fix the data, or "
-                          "choose BadIds::zero_vector, clamp or wrap",
-                          rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank),
-                          feature, sample, id, rows, rows - 1)),
-        feature_(feature),
-        sample_(sample),
-        id_(id),
-        rows_(rows),
-        rank_(rank) {}
+        int rank = -1);
 
   const std::string& feature() const noexcept { return feature_; }
   std::int64_t sample() const noexcept { return sample_; }
@@ -97,5 +87,20 @@ template <class E = InvalidArgument, class... Args>
 constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
   if (!condition) detail::fail<E>(text, fmt::make_format_args(args...));
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE BadId::BadId(std::string_view feature, std::int64_t sample, std::int64_t id,
+                            std::int64_t rows, int rank)
+    : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
+                        "ids are 0..{}); fix the data, or "
+                        "choose BadIds::zero_vector, clamp or wrap",
+                        rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank), feature,
+                        sample, id, rows, rows - 1)),
+      feature_(feature),
+      sample_(sample),
+      id_(id),
+      rows_(rows),
+      rank_(rank) {}
+#endif
 
 }}  // namespace tessera::v0

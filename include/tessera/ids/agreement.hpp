@@ -34,35 +34,13 @@ namespace tessera { inline namespace v0 {
 namespace detail {
 
 /// Describes rates. `rates`: as in Step.
-inline std::string describe_rates(double rates) {
-  return rates < 0 ? fmt::format("learning rates of number {}", -rates)
-                   : fmt::format("learning rate {}", static_cast<float>(rates));
-}
+std::string describe_rates(double rates);
 
 /// Returns which training groups' rates differ, of two numbers of TrainingSteps::rates.
-inline std::string differing_groups(double own, double other) {
-  const auto bits = [](double rates) { return static_cast<std::uint64_t>(-1 - rates); };
-  std::string text;
-  for (int g = 0; g < 7; ++g)
-    if (((bits(own) ^ bits(other)) >> (4 * g) & 15) != 0)
-      text += fmt::format("{}{}{}", text.empty() ? "group " : ", ", g, g == 6 ? " or later" : "");
-  return text.empty() ? "one group" : text;
-}
+std::string differing_groups(double own, double other);
 
 /// Throws InvalidArgument where another rank has other rates. NaN: a rank does not tell them.
-inline void require_same_rate(std::string_view call, int rank, double own, int other_rank,
-                              double other) {
-  if (own == other || std::isnan(own) || std::isnan(other)) return;
-  throw InvalidArgument(
-      own < 0
-          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {} "
-                        "({}); every rank must set the same rates before the same step",
-                        call, other_rank, rank, differing_groups(own, other))
-          : fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
-                        "the same rate before the same step",
-                        call, other_rank, static_cast<float>(other), rank,
-                        static_cast<float>(own)));
-}
+void require_same_rate(std::string_view call, int rank, double own, int other_rank, double other);
 
 /// Returns every rank's `own`, in rank order, by whichever exchange there is.
 template <class T, class Comm>
@@ -81,12 +59,7 @@ std::vector<T> gather_equal(Comm& communicator, std::span<const T> own) {
 }
 
 /// Returns "rank 1" or "ranks 1, 3".
-inline std::string rank_names(std::span<const int> ranks) {
-  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    names += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  return names;
-}
+std::string rank_names(std::span<const int> ranks);
 
 /// Something that ranks must have in common.
 struct SharedFact {
@@ -129,10 +102,7 @@ void require_agreement(
   throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
 }
 
-inline void require_number(float x, std::string_view of) {
-  require(std::isfinite(x),
-          "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
-}
+void require_number(float x, std::string_view of);
 
 /// Describes an optimizer and its constants, by what two steps of it do to a row. Throws
 /// InvalidArgument where that is no number.
@@ -171,33 +141,7 @@ std::string describe_initializer(const F& initializer) {
   return text;
 }
 
-inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
-  facts.push_back({"number of ranks and ranks per node",
-                   fmt::format("{}, {}", layout.ranks(), layout.topology.ranks_per_node)});
-  facts.push_back({"number of tables", fmt::format("{}", layout.tables.size())});
-  facts.push_back({"number of features", fmt::format("{}", layout.features.size())});
-  std::vector<std::string> cuts(layout.tables.size());
-  for (const Shard& shard : layout.shards) {
-    const Rectangle& r = shard.rectangle;
-    cuts[shard.table] += fmt::format(
-        "[{},{})x[{},{}) on {}; ", r.row_begin, r.row_end, r.column_begin, r.column_end,
-        shard.rank == every_rank ? std::string("every rank") : fmt::format("rank {}", shard.rank));
-  }
-  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
-    const TableSpec& table = layout.tables[t];
-    facts.push_back({fmt::format("name of table {}", t), std::string(table.name)});
-    facts.push_back({fmt::format("rows and width of table '{}'", table.name),
-                     fmt::format("{} x {}", table.rows, table.width)});
-    facts.push_back({fmt::format("cut of table '{}'", table.name), cuts[t].substr(0, 200)});
-  }
-  for (std::size_t f = 0; f < layout.features.size(); ++f) {
-    const FeatureSpec& feature = layout.features[f];
-    facts.push_back(
-        {fmt::format("feature {}", f),
-         fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table,
-                     to_string(feature.pooling), feature.weighted ? ", weighted" : "")});
-  }
-}
+void add_layout(std::vector<SharedFact>& facts, const Layout& layout);
 
 template <class Options>
 void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
@@ -330,6 +274,76 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
                                         text(all[0]), r, text(other)));
   }
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::string describe_rates(double rates) {
+  return rates < 0 ? fmt::format("learning rates of number {}", -rates)
+                   : fmt::format("learning rate {}", static_cast<float>(rates));
+}
+
+TESSERA_INLINE std::string differing_groups(double own, double other) {
+  const auto bits = [](double rates) { return static_cast<std::uint64_t>(-1 - rates); };
+  std::string text;
+  for (int g = 0; g < 7; ++g)
+    if (((bits(own) ^ bits(other)) >> (4 * g) & 15) != 0)
+      text += fmt::format("{}{}{}", text.empty() ? "group " : ", ", g, g == 6 ? " or later" : "");
+  return text.empty() ? "one group" : text;
+}
+
+TESSERA_INLINE void require_same_rate(std::string_view call, int rank, double own, int other_rank,
+                                      double other) {
+  if (own == other || std::isnan(own) || std::isnan(other)) return;
+  throw InvalidArgument(
+      own < 0
+          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {} "
+                        "({}); every rank must set the same rates before the same step",
+                        call, other_rank, rank, differing_groups(own, other))
+          : fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
+                        "the same rate before the same step",
+                        call, other_rank, static_cast<float>(other), rank,
+                        static_cast<float>(own)));
+}
+
+TESSERA_INLINE std::string rank_names(std::span<const int> ranks) {
+  std::string names = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    names += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  return names;
+}
+
+TESSERA_INLINE void require_number(float x, std::string_view of) {
+  require(std::isfinite(x),
+          "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
+}
+
+TESSERA_INLINE void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
+  facts.push_back({"number of ranks and ranks per node",
+                   fmt::format("{}, {}", layout.ranks(), layout.topology.ranks_per_node)});
+  facts.push_back({"number of tables", fmt::format("{}", layout.tables.size())});
+  facts.push_back({"number of features", fmt::format("{}", layout.features.size())});
+  std::vector<std::string> cuts(layout.tables.size());
+  for (const Shard& shard : layout.shards) {
+    const Rectangle& r = shard.rectangle;
+    cuts[shard.table] += fmt::format(
+        "[{},{})x[{},{}) on {}; ", r.row_begin, r.row_end, r.column_begin, r.column_end,
+        shard.rank == every_rank ? std::string("every rank") : fmt::format("rank {}", shard.rank));
+  }
+  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+    const TableSpec& table = layout.tables[t];
+    facts.push_back({fmt::format("name of table {}", t), std::string(table.name)});
+    facts.push_back({fmt::format("rows and width of table '{}'", table.name),
+                     fmt::format("{} x {}", table.rows, table.width)});
+    facts.push_back({fmt::format("cut of table '{}'", table.name), cuts[t].substr(0, 200)});
+  }
+  for (std::size_t f = 0; f < layout.features.size(); ++f) {
+    const FeatureSpec& feature = layout.features[f];
+    facts.push_back(
+        {fmt::format("feature {}", f),
+         fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table,
+                     to_string(feature.pooling), feature.weighted ? ", weighted" : "")});
+  }
+}
+#endif
 
 }  // namespace detail
 

@@ -36,30 +36,14 @@ struct alignas(16) IdMessageHeader {
 
 /// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
 /// wire.
-inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
-  require(header.one_hot != 0 || header.entries <= std::numeric_limits<std::uint32_t>::max(),
-          "route: {} ids of feature {} for one rank in one batch; at most 2^32 - 1 travel at once, "
-          "split the batch",
-          header.entries, feature);
-}
+void require_lengths_fit(const IdMessageHeader& header, int feature);
 /// Where the sections of one slot's message are, in bytes from its start; each begins at a multiple
 /// of 8, the messages for one rank together where its block does (BlockAlignment).
 struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;
 
-  IdMessage(const IdMessageHeader& header, std::size_t id_size) {
-    const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
-    const std::size_t bags = static_cast<std::size_t>(header.bags),
-                      entries = static_cast<std::size_t>(header.entries);
-    has_lengths = header.one_hot == 0;
-    has_weights = header.weighted != 0;
-    has_scales = header.scaled != 0;
-    ids = has_lengths ? aligned(bags * sizeof(std::uint32_t)) : 0;
-    weights = ids + aligned(entries * id_size);
-    scales = weights + (has_weights ? aligned(entries * sizeof(float)) : 0);
-    size = scales + (has_scales ? aligned(bags * sizeof(float)) : 0);
-  }
+  IdMessage(const IdMessageHeader& header, std::size_t id_size);
 
   /// Has a block packed into the message at `at`.
   template <IdType Id>
@@ -335,5 +319,27 @@ class RoutedIds {
   Buffer<std::int32_t, Backend> cut_samples_;  // model parallel: of what this rank cut for others
   Buffer<std::int64_t, Backend> positions_, offsets_;
 };
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void require_lengths_fit(const IdMessageHeader& header, int feature) {
+  require(header.one_hot != 0 || header.entries <= std::numeric_limits<std::uint32_t>::max(),
+          "route: {} ids of feature {} for one rank in one batch; at most 2^32 - 1 travel at once, "
+          "split the batch",
+          header.entries, feature);
+}
+
+TESSERA_INLINE IdMessage::IdMessage(const IdMessageHeader& header, std::size_t id_size) {
+  const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
+  const std::size_t bags = static_cast<std::size_t>(header.bags),
+                    entries = static_cast<std::size_t>(header.entries);
+  has_lengths = header.one_hot == 0;
+  has_weights = header.weighted != 0;
+  has_scales = header.scaled != 0;
+  ids = has_lengths ? aligned(bags * sizeof(std::uint32_t)) : 0;
+  weights = ids + aligned(entries * id_size);
+  scales = weights + (has_weights ? aligned(entries * sizeof(float)) : 0);
+  size = scales + (has_scales ? aligned(bags * sizeof(float)) : 0);
+}
+#endif
 
 }}}  // namespace tessera::v0::detail

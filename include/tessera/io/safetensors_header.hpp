@@ -52,73 +52,96 @@ class SafetensorsHeaderParser {
   SafetensorsHeaderParser(std::string_view text, std::string_view file, std::uint64_t base)
       : json_(text, file, base) {}
 
-  SafetensorsHeader parse() {
-    SafetensorsHeader header;
-    std::set<std::string> names;
-    json_.object([&](std::string name, std::size_t at) {
-      json_.set_context(fmt::format("tensor {}", detail::quoted(name)));
-      json_.check(names.insert(name).second, at, "the key appears twice");
-      if (name == "__metadata__") {
-        json_.object([&](std::string key, std::size_t key_at) {
-          json_.check(header.metadata.emplace(key, json_.string()).second, key_at,
-                      "the key appears twice");
-        });
-      } else {
-        header.tensors.push_back(tensor(std::move(name), at));
-      }
-      json_.set_context("");
-    });
-    json_.end();
-    return header;
-  }
+  SafetensorsHeader parse();
 
  private:
-  TensorInfo tensor(std::string name, std::size_t begin_at) {
-    TensorInfo info;
-    info.name = std::move(name);
-    bool type = false, shape = false, offsets = false;
-    json_.object([&](const std::string& key, std::size_t at) {
-      if (key == "dtype") {
-        json_.check(!std::exchange(type, true), at, "dtype appears twice");
-        const std::size_t value_at = json_.next_position();
-        const auto known = find_tensor_type(json_.string());
-        json_.check(known.has_value(), value_at,
-                    "dtype is none of F32, F16, BF16, F64, I64, I32, U8, BOOL");
-        info.type = *known;
-      } else if (key == "shape") {
-        json_.check(!std::exchange(shape, true), at, "shape appears twice");
-        json_.array(
-            [&](std::size_t) { info.shape.push_back(json_.count("an extent is too large")); });
-      } else {
-        json_.check(key == "data_offsets", at,
-                    "a tensor has the keys dtype, shape and data_offsets only");
-        json_.check(!std::exchange(offsets, true), at, "data_offsets appear twice");
-        int count = 0;
-        json_.array([&](std::size_t value_at) {
-          json_.check(count < 2, value_at, "data_offsets must be two numbers");
-          (count++ == 0 ? info.begin : info.end) = json_.number();
-        });
-        json_.check(count == 2, at, "data_offsets must be two numbers");
-      }
-    });
-    json_.check(type && shape && offsets, begin_at, "a tensor needs dtype, shape and data_offsets");
-    return info;
-  }
+  TensorInfo tensor(std::string name, std::size_t begin_at);
 
   JsonReader json_;
 };
 
-inline std::string shape_text(std::span<const std::int64_t> shape) {
+std::string shape_text(std::span<const std::int64_t> shape);
+
+/// Checks that the tensors' bytes fit their shapes and cover the data exactly once. Sorts them by
+/// place.
+void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes, std::string_view file);
+
+/// Returns how many bytes a header has, with the 8 of its length, which `begin` starts with.
+/// `file_bytes`: of the whole file.
+std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin, std::string_view file,
+                                       std::uint64_t file_bytes);
+
+/// Reads and checks a whole header. `begin`: what the file begins with, at least its header.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> begin, std::string_view file,
+                                           std::uint64_t file_bytes);
+
+/// Returns the first bytes of a file: length and JSON text, padded with blanks so that the data
+/// begins on a multiple of 64.
+std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
+                                      std::span<const TensorInfo> tensors);
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE SafetensorsHeader SafetensorsHeaderParser::parse() {
+  SafetensorsHeader header;
+  std::set<std::string> names;
+  json_.object([&](std::string name, std::size_t at) {
+    json_.set_context(fmt::format("tensor {}", detail::quoted(name)));
+    json_.check(names.insert(name).second, at, "the key appears twice");
+    if (name == "__metadata__") {
+      json_.object([&](std::string key, std::size_t key_at) {
+        json_.check(header.metadata.emplace(key, json_.string()).second, key_at,
+                    "the key appears twice");
+      });
+    } else {
+      header.tensors.push_back(tensor(std::move(name), at));
+    }
+    json_.set_context("");
+  });
+  json_.end();
+  return header;
+}
+
+TESSERA_INLINE TensorInfo SafetensorsHeaderParser::tensor(std::string name, std::size_t begin_at) {
+  TensorInfo info;
+  info.name = std::move(name);
+  bool type = false, shape = false, offsets = false;
+  json_.object([&](const std::string& key, std::size_t at) {
+    if (key == "dtype") {
+      json_.check(!std::exchange(type, true), at, "dtype appears twice");
+      const std::size_t value_at = json_.next_position();
+      const auto known = find_tensor_type(json_.string());
+      json_.check(known.has_value(), value_at,
+                  "dtype is none of F32, F16, BF16, F64, I64, I32, U8, BOOL");
+      info.type = *known;
+    } else if (key == "shape") {
+      json_.check(!std::exchange(shape, true), at, "shape appears twice");
+      json_.array(
+          [&](std::size_t) { info.shape.push_back(json_.count("an extent is too large")); });
+    } else {
+      json_.check(key == "data_offsets", at,
+                  "a tensor has the keys dtype, shape and data_offsets only");
+      json_.check(!std::exchange(offsets, true), at, "data_offsets appear twice");
+      int count = 0;
+      json_.array([&](std::size_t value_at) {
+        json_.check(count < 2, value_at, "data_offsets must be two numbers");
+        (count++ == 0 ? info.begin : info.end) = json_.number();
+      });
+      json_.check(count == 2, at, "data_offsets must be two numbers");
+    }
+  });
+  json_.check(type && shape && offsets, begin_at, "a tensor needs dtype, shape and data_offsets");
+  return info;
+}
+
+TESSERA_INLINE std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "[";
   for (const std::int64_t extent : shape)
     text += fmt::format("{}{}", text.size() == 1 ? "" : ",", extent);
   return text + "]";
 }
 
-/// Checks that the tensors' bytes fit their shapes and cover the data exactly once. Sorts them by
-/// place.
-inline void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes,
-                          std::string_view file) {
+TESSERA_INLINE void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes,
+                                  std::string_view file) {
   for (const TensorInfo& t : header.tensors) {
     std::uint64_t bytes = tensor_type_size(t.type);
     bool overflow = false;
@@ -151,10 +174,9 @@ inline void place_tensors(SafetensorsHeader& header, std::uint64_t data_bytes,
                      file, header.data_offset + at, data_bytes - at);
 }
 
-/// Returns how many bytes a header has, with the 8 of its length, which `begin` starts with.
-/// `file_bytes`: of the whole file.
-inline std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin,
-                                              std::string_view file, std::uint64_t file_bytes) {
+TESSERA_INLINE std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin,
+                                                      std::string_view file,
+                                                      std::uint64_t file_bytes) {
   static_assert(std::endian::native == std::endian::little,
                 "safetensors files are little-endian and are read as they are");
   // The format's own bound: a longer header is an attack or not a safetensors file.
@@ -172,9 +194,9 @@ inline std::uint64_t safetensors_header_bytes(std::span<const std::byte> begin,
   return 8 + length;
 }
 
-/// Reads and checks a whole header. `begin`: what the file begins with, at least its header.
-inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> begin,
-                                                  std::string_view file, std::uint64_t file_bytes) {
+TESSERA_INLINE SafetensorsHeader parse_safetensors_header(std::span<const std::byte> begin,
+                                                          std::string_view file,
+                                                          std::uint64_t file_bytes) {
   const std::uint64_t bytes = safetensors_header_bytes(begin, file, file_bytes);
   require<DataError>(bytes <= begin.size(), "file '{}' changed while its header was read", file);
   const std::string_view text(reinterpret_cast<const char*>(begin.data()) + 8, bytes - 8);
@@ -186,10 +208,8 @@ inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> beg
   return header;
 }
 
-/// Returns the first bytes of a file: length and JSON text, padded with blanks so that the data
-/// begins on a multiple of 64.
-inline std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
-                                             std::span<const TensorInfo> tensors) {
+TESSERA_INLINE std::string format_safetensors_header(
+    const std::map<std::string, std::string>& metadata, std::span<const TensorInfo> tensors) {
   std::string text = "{";
   const auto key = [&](std::string_view name) {
     if (text.back() != '{') text.push_back(',');
@@ -217,5 +237,6 @@ inline std::string format_safetensors_header(const std::map<std::string, std::st
   std::memcpy(header.data(), &length, 8);
   return header + text;
 }
+#endif
 
 }}}  // namespace tessera::v0::detail

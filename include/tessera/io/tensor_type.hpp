@@ -43,12 +43,16 @@ constexpr std::uint64_t tensor_type_size(TensorType type) {
 }
 
 /// Returns the type of a name; nothing if there is none.
-inline std::optional<TensorType> find_tensor_type(std::string_view name) {
+std::optional<TensorType> find_tensor_type(std::string_view name);
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::optional<TensorType> find_tensor_type(std::string_view name) {
   const auto known = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
                                   [&](const TensorTypeFacts& t) { return t.name == name; });
   if (known == kTensorTypes.end()) return std::nullopt;
   return static_cast<TensorType>(known - kTensorTypes.begin());
 }
+#endif
 
 }  // namespace detail
 

@@ -73,12 +73,7 @@ constexpr MemoryCost memory_cost(int group) {
 }
 
 /// Returns the rate. Throws InvalidArgument unless it is finite and not negative.
-inline float checked_rate(float learning_rate) {
-  require(std::isfinite(learning_rate) && learning_rate >= 0,
-          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
-          learning_rate);
-  return learning_rate;
-}
+float checked_rate(float learning_rate);
 
 /// Throws InvalidArgument for a matrix that is not [batch, columns].
 template <class T>
@@ -123,5 +118,14 @@ void require_sound(const Options& options, int ranks) {
           "EmbeddingCollection: the options equal_batches and deduplicate exclude each other: "
           "ranks have different numbers of ids left");
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE float checked_rate(float learning_rate) {
+  require(std::isfinite(learning_rate) && learning_rate >= 0,
+          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
+          learning_rate);
+  return learning_rate;
+}
+#endif
 
 }}}  // namespace tessera::v0::detail

@@ -47,22 +47,7 @@ enum class StepStage : std::uint8_t {
   accumulated
 };
 
-[[noreturn]] inline void throw_out_of_turn(std::string_view call, StepStage stage, bool own) {
-  constexpr std::array<std::string_view, 8> next{
-      "route", "lookup", "exchange", "assemble", "split", "split", "exchange_gradients", "update"};
-  require(stage != StepStage::empty,
-          "{}: this step has no batch, or its update has ended it; route it first", call);
-  require(own, "{}: this step was routed by another collection; route it by this one", call);
-  require(stage != StepStage::accumulated,
-          "{}: this step's gradients are accumulated; add those of other losses by accumulate, or "
-          "route the next batch",
-          call);
-  throw InvalidArgument(
-      fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, "
-                  "exchange, assemble, "
-                  "split, exchange_gradients, update, each once",
-                  call, next[static_cast<std::size_t>(stage)]));
-}
+[[noreturn]] void throw_out_of_turn(std::string_view call, StepStage stage, bool own);
 
 /// A member has a value until the call that was given it ends, as it should or by an exception.
 template <class T>
@@ -81,18 +66,10 @@ class GivenForCall {
 class StepProgress {
  public:
   /// Notes that it is about to be routed by a collection.
-  void begin(const void* by) {
-    stage_ = StepStage::empty;
-    accumulated_before_.reset();
-    collection_ = by;
-    ++turn_;
-  }
+  void begin(const void* by);
   void passed(StepStage stage) { stage_ = stage; }
   /// Notes that gradients of a loss are accumulated, after so many `apply`.
-  void accumulated(std::uint64_t applies) {
-    stage_ = StepStage::accumulated;
-    accumulated_before_ = applies;
-  }
+  void accumulated(std::uint64_t applies);
   /// Notes that those of another loss on it were refused.
   void accumulated_no_more() {
     if (accumulated_before_) stage_ = StepStage::accumulated;
@@ -106,31 +83,12 @@ class StepProgress {
   /// Throws InvalidArgument unless a collection's `call` can continue after `assemble`: backward,
   /// or, given the number of applies so far, accumulate, which several losses of one forward may
   /// call.
-  void require_assembled(std::string_view call, std::optional<std::uint64_t> applies) {
-    if (accumulated_before_) {
-      require(applies.has_value(),
-              "{}: gradients of this forward are accumulated; give those of other losses to "
-              "accumulate, too",
-              call);
-      require(
-          *applies == *accumulated_before_,
-          "{}: apply has used the gradients of this forward, or dropped them; look the batch up "
-          "again",
-          call);
-    }
-    require(stage_ == StepStage::assembled || stage_ == StepStage::rejected ||
-                stage_ == StepStage::accumulated,
-            "{}: call forward first, and backward once for each forward", call);
-    if (applies && stage_ == StepStage::accumulated) stage_ = StepStage::assembled;
-  }
+  void require_assembled(std::string_view call, std::optional<std::uint64_t> applies);
   bool is_of(const void* collection) const { return collection_ == collection; }
   /// Returns whether collection `by` dropped its gradients.
   bool rejected(const void* by) const { return stage_ == StepStage::rejected && is_of(by); }
   /// Returns whether a batch was looked up that got no update so far.
-  bool awaits_update() const {
-    return stage_ == StepStage::assembled || stage_ == StepStage::split ||
-           stage_ == StepStage::received;
-  }
+  bool awaits_update() const;
   std::uint64_t turn() const { return turn_; }  ///< how often it was routed
 
  private:
@@ -140,6 +98,60 @@ class StepProgress {
   // Of gradients that are accumulated: the number of `apply` before.
   std::optional<std::uint64_t> accumulated_before_;
 };
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void throw_out_of_turn(std::string_view call, StepStage stage, bool own) {
+  constexpr std::array<std::string_view, 8> next{
+      "route", "lookup", "exchange", "assemble", "split", "split", "exchange_gradients", "update"};
+  require(stage != StepStage::empty,
+          "{}: this step has no batch, or its update has ended it; route it first", call);
+  require(own, "{}: this step was routed by another collection; route it by this one", call);
+  require(stage != StepStage::accumulated,
+          "{}: this step's gradients are accumulated; add those of other losses by accumulate, or "
+          "route the next batch",
+          call);
+  throw InvalidArgument(
+      fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, "
+                  "exchange, assemble, "
+                  "split, exchange_gradients, update, each once",
+                  call, next[static_cast<std::size_t>(stage)]));
+}
+
+TESSERA_INLINE void StepProgress::begin(const void* by) {
+  stage_ = StepStage::empty;
+  accumulated_before_.reset();
+  collection_ = by;
+  ++turn_;
+}
+
+TESSERA_INLINE void StepProgress::accumulated(std::uint64_t applies) {
+  stage_ = StepStage::accumulated;
+  accumulated_before_ = applies;
+}
+
+TESSERA_INLINE void StepProgress::require_assembled(std::string_view call,
+                                                    std::optional<std::uint64_t> applies) {
+  if (accumulated_before_) {
+    require(applies.has_value(),
+            "{}: gradients of this forward are accumulated; give those of other losses to "
+            "accumulate, too",
+            call);
+    require(*applies == *accumulated_before_,
+            "{}: apply has used the gradients of this forward, or dropped them; look the batch up "
+            "again",
+            call);
+  }
+  require(stage_ == StepStage::assembled || stage_ == StepStage::rejected ||
+              stage_ == StepStage::accumulated,
+          "{}: call forward first, and backward once for each forward", call);
+  if (applies && stage_ == StepStage::accumulated) stage_ = StepStage::assembled;
+}
+
+TESSERA_INLINE bool StepProgress::awaits_update() const {
+  return stage_ == StepStage::assembled || stage_ == StepStage::split ||
+         stage_ == StepStage::received;
+}
+#endif
 
 }  // namespace detail
 

@@ -74,16 +74,8 @@ struct StepReport {
   detail::StageReport& operator[](ReportedStage stage) {
     return stages[static_cast<std::size_t>(stage)];
   }
-  double seconds() const {
-    double sum = 0;
-    for (const detail::StageReport& stage : stages) sum += stage.seconds;
-    return sum;
-  }
-  std::int64_t bytes() const {
-    std::int64_t sum = 0;
-    for (const detail::StageReport& stage : stages) sum += stage.bytes;
-    return sum;
-  }
+  double seconds() const;
+  std::int64_t bytes() const;
   /// Returns the distinct rows (parts of rows, where columns are cut) that this rank updated.
   std::int64_t merged_rows() const { return (*this)[ReportedStage::update].rows; }
 };
@@ -100,25 +92,10 @@ struct StageBalance {
 
 }  // namespace detail
 
-inline detail::StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage) {
-  detail::StageBalance balance;
-  for (std::size_t r = 0; r < of_ranks.size(); ++r) {
-    const double seconds = of_ranks[r][stage].seconds;
-    balance.mean += seconds / static_cast<double>(of_ranks.size());
-    if (seconds > balance.most) {
-      balance.most = seconds;
-      balance.slowest = static_cast<int>(r);
-    }
-  }
-  return balance;
-}
+detail::StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage);
 
 /// Does the same for whole steps.
-inline detail::StageBalance balance(std::span<const StepReport> of_ranks) {
-  std::vector<StepReport> whole(of_ranks.size());
-  for (std::size_t r = 0; r < whole.size(); ++r) whole[r].stages[0].seconds = of_ranks[r].seconds();
-  return balance(whole, static_cast<ReportedStage>(0));
-}
+detail::StageBalance balance(std::span<const StepReport> of_ranks);
 
 /// Returns every rank's report, on every rank, without spans, and with what is known of their
 /// imbalance. Collective.
@@ -240,5 +217,39 @@ struct StageRecord {
 };
 
 }  // namespace detail
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE double StepReport::seconds() const {
+  double sum = 0;
+  for (const detail::StageReport& stage : stages) sum += stage.seconds;
+  return sum;
+}
+
+TESSERA_INLINE std::int64_t StepReport::bytes() const {
+  std::int64_t sum = 0;
+  for (const detail::StageReport& stage : stages) sum += stage.bytes;
+  return sum;
+}
+
+TESSERA_INLINE detail::StageBalance balance(std::span<const StepReport> of_ranks,
+                                            ReportedStage stage) {
+  detail::StageBalance balance;
+  for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+    const double seconds = of_ranks[r][stage].seconds;
+    balance.mean += seconds / static_cast<double>(of_ranks.size());
+    if (seconds > balance.most) {
+      balance.most = seconds;
+      balance.slowest = static_cast<int>(r);
+    }
+  }
+  return balance;
+}
+
+TESSERA_INLINE detail::StageBalance balance(std::span<const StepReport> of_ranks) {
+  std::vector<StepReport> whole(of_ranks.size());
+  for (std::size_t r = 0; r < whole.size(); ++r) whole[r].stages[0].seconds = of_ranks[r].seconds();
+  return balance(whole, static_cast<ReportedStage>(0));
+}
+#endif
 
 }}  // namespace tessera::v0

@@ -22,39 +22,15 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Returns the name of the cache of an arena, for errors.
-inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
-  return fmt::format("the cache of '{}'{} on rank {}",
-                     layout.tables[layout.shards[plan.shards[0]].table].name,
-                     plan.shards.size() > 1 ? " and others" : "", rank);
-}
+std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank);
 
 /// Returns how many rows the cache of an arena holds: as its shards say, else by its share of the
 /// memory for all that share it. `all_bytes`: of all those arenas' rows.
-inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
-                                const TableFiles& files, std::int64_t all_bytes) {
-  const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;
-  require(plan.tier != Tier::file || !files.folder.empty(),
-          "EmbeddingCollection: table '{}' is OnFile; give Options::files.folder", table);
-  if (plan.cache_rows != 0) return plan.cache_rows;
-  require(files.cache_bytes > 0,
-          "EmbeddingCollection: table '{}' is OnFile without a size for its cache; give "
-          "Options::files.cache_bytes, or Cached<Rows, OnFile<...>>",
-          table);
-  const double share = static_cast<double>(files.cache_bytes) / static_cast<double>(all_bytes);
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(plan.rows)),
-                                  1, plan.rows);
-}
+std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan, const TableFiles& files,
+                         std::int64_t all_bytes);
 
 /// Returns a name as a part of a file's name.
-inline std::string file_name_of(std::string_view name) {
-  std::string text;
-  for (const char c : name) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
-    text += plain ? std::string(1, c)
-                  : fmt::format("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
-  }
-  return text;
-}
+std::string file_name_of(std::string_view name);
 
 /// Makes the files of an arena's shards. fields_of(shard): the type of the weights, then the names
 /// of the states.
@@ -84,5 +60,38 @@ void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, cons
            plan.segments[i].row_offset, plan.segments[i].rows, format, about);
   }
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
+  return fmt::format("the cache of '{}'{} on rank {}",
+                     layout.tables[layout.shards[plan.shards[0]].table].name,
+                     plan.shards.size() > 1 ? " and others" : "", rank);
+}
+
+TESSERA_INLINE std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
+                                        const TableFiles& files, std::int64_t all_bytes) {
+  const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;
+  require(plan.tier != Tier::file || !files.folder.empty(),
+          "EmbeddingCollection: table '{}' is OnFile; give Options::files.folder", table);
+  if (plan.cache_rows != 0) return plan.cache_rows;
+  require(files.cache_bytes > 0,
+          "EmbeddingCollection: table '{}' is OnFile without a size for its cache; give "
+          "Options::files.cache_bytes, or Cached<Rows, OnFile<...>>",
+          table);
+  const double share = static_cast<double>(files.cache_bytes) / static_cast<double>(all_bytes);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(plan.rows)),
+                                  1, plan.rows);
+}
+
+TESSERA_INLINE std::string file_name_of(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    text += plain ? std::string(1, c)
+                  : fmt::format("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+#endif
 
 }}}  // namespace tessera::v0::detail

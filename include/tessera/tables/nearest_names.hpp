@@ -14,7 +14,13 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Returns the number of characters to insert, remove or replace that turn one text into the other.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// Returns the names most like `name`, and how many more there are.
+std::string nearest_names(std::string_view name, std::vector<std::string_view> names);
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -27,8 +33,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Returns the names most like `name`, and how many more there are.
-inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
+TESSERA_INLINE std::string nearest_names(std::string_view name,
+                                         std::vector<std::string_view> names) {
   constexpr int most = 5;
   std::string text;
   for (int i = 0; i < most && !names.empty(); ++i) {
@@ -42,5 +48,6 @@ inline std::string nearest_names(std::string_view name, std::vector<std::string_
   if (!names.empty()) text += fmt::format(" and {} more", names.size());
   return text.empty() ? "none" : text;
 }
+#endif
 
 }}}  // namespace tessera::v0::detail
