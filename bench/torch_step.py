@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step (lookup, update) of 26 tables of 100,000 x 16 from Python, one id a sample: through examples/torch/tessera.py, with autograd and
 without, and by torch.nn.EmbeddingBag(sparse=True) with Adagrad. They take turns; medians in microseconds, as JSON. With --alone there is
-no other, and 8 batches come again and again: as bench_bridges measures C and C++.
+no other, and 8 batches come again and again: as bench_bridges measures C and C++. With --torchrec TorchRec's EmbeddingBagCollection is
+there, too, whose fused optimizer is row-wise Adagrad as the library's; DistributedModelParallel of one process, tables whole.
 
-    torch_step.py [--samples 2048] [--steps 60] [--threads 1] [--alone]     (TESSERA_LIBRARY: the library)
+    torch_step.py [--samples 2048] [--steps 60] [--threads 1] [--alone] [--torchrec]     (TESSERA_LIBRARY: the library)
 """
 import argparse
 import json
@@ -23,6 +24,7 @@ parser.add_argument("--samples", type=int, default=2048)
 parser.add_argument("--steps", type=int, default=60)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--alone", action="store_true")
+parser.add_argument("--torchrec", action="store_true")
 options = parser.parse_args()
 torch.set_num_threads(options.threads)
 tables, rows, width, samples = 26, 100_000, 16, options.samples
@@ -50,7 +52,34 @@ def by_torch(ids):
     optimizer.step()
 
 
+def sharded():
+    """Returns TorchRec's collection of the same tables, and its class of batches."""
+    import logging
+    import torchrec
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.model_parallel import DistributedModelParallel
+    from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
+    from torchrec.distributed.types import ShardingPlan
+    from torchrec.optim.apply_optimizer_in_backward import apply_optimizer_in_backward
+    from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
+    logging.disable(logging.CRITICAL)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    configs = [torchrec.EmbeddingBagConfig(name=t.name, embedding_dim=width, num_embeddings=rows, feature_names=[t.name]) for t in made]
+    collection = torchrec.EmbeddingBagCollection(configs, device=torch.device("meta"))
+    apply_optimizer_in_backward(RowWiseAdagrad, collection.parameters(), {"lr": 0.01})
+    sharder, model = EmbeddingBagCollectionSharder(), torch.nn.Sequential(collection)
+    plan = construct_module_sharding_plan(collection, {t.name: table_wise(rank=0) for t in made}, sharder, 1, 1, "cpu")
+    return DistributedModelParallel(model, device=torch.device("cpu"), plan=ShardingPlan({"0": plan}), sharders=[sharder]), torchrec.KeyedJaggedTensor
+
+
+def by_torchrec(ids):
+    batch = theirs_sharded[1](keys=[t.name for t in made], values=ids, lengths=ones)
+    theirs_sharded[0](batch).values().backward(gradient)
+
+
 times = {by_layer: []} if options.alone else {by_calls: [], by_layer: [], by_torch: []}
+if options.torchrec:
+    theirs_sharded, ones, times[by_torchrec] = sharded(), torch.ones(tables * samples, dtype=torch.int64), []
 batches = [torch.randint(0, rows, (tables * samples,)) for _ in range(8 if options.alone else options.steps)]
 for n in range(options.steps):
     ids = batches[n % len(batches)]
@@ -61,4 +90,6 @@ for n in range(options.steps):
 medians = {run.__name__[3:] + "_us": round(statistics.median(taken), 1) for run, taken in times.items()}
 if not options.alone:
     medians["torch_over_layer"] = round(medians["torch_us"] / medians["layer_us"], 2)
+if options.torchrec:
+    medians["torchrec_over_layer"] = round(medians["torchrec_us"] / medians["layer_us"], 2)
 print(json.dumps({"samples": samples, "threads": options.threads, **medians, "torch": torch.__version__}))

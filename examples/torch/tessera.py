@@ -10,7 +10,6 @@
 
 Ranks, Communicator.torch(), .gloo() or .threads(n), make the same calls in the same order. docs/bridges.md tells more.
 """
-import ctypes
 import ctypes.util
 import itertools
 import os
@@ -22,7 +21,6 @@ try:
     import torch
 except ImportError:  # collections of NumPy's arrays work without
     torch = None
-
 
 Error = type("Error", (RuntimeError,), {"__doc__": "What the library says of a call that failed."})
 InvalidArgument = type("InvalidArgument", (Error, ValueError), {})
@@ -60,11 +58,10 @@ def _library():
     library = ctypes.CDLL(name)
     library.tessera_last_error.restype = library.tessera_version.restype = c_char_p
     for call, types in {  # of calls with numbers that are no int, which is ctypes' default
-            "communicator_threads": [c_int, c_double, c_void_p], "communicator_gloo": [c_double, c_void_p],
-            "all_reduce": [c_void_p, c_void_p, c_size_t], "set_learning_rate": [c_void_p, c_char_p, c_float],
-            "apply": [c_void_p, c_float, c_void_p, c_size_t, c_void_p], "lookup": [c_void_p, c_void_p, c_int64],
-            "evaluate": [c_void_p, c_void_p, c_void_p, c_int64], "gather_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64],
-            "write_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64], "save": [c_void_p, c_void_p, c_char_p, c_int64]}.items():
+            "communicator_threads": [c_int, c_double, c_void_p], "communicator_gloo": [c_double, c_void_p], "all_reduce": [c_void_p, c_void_p, c_size_t],
+            "set_learning_rate": [c_void_p, c_char_p, c_float], "apply": [c_void_p, c_float, c_void_p, c_size_t, c_void_p],
+            "lookup": [c_void_p, c_void_p, c_int64], "evaluate": [c_void_p, c_void_p, c_void_p, c_int64], "save": [c_void_p, c_void_p, c_char_p, c_int64],
+            "gather_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64], "write_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64]}.items():
         getattr(library, f"tessera_{call}").argtypes = types
     return library
 
@@ -80,8 +77,7 @@ def _check(status):
 
 def _made(call, *arguments):
     """Returns the pointer to what a function makes."""
-    pointer = c_void_p()
-    _check(getattr(_c, f"tessera_{call}")(*arguments, byref(pointer)))
+    _check(getattr(_c, f"tessera_{call}")(*arguments, byref(pointer := c_void_p())))
     return pointer
 
 
@@ -102,20 +98,28 @@ class _Handle:
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
 _TYPES = {(0, 32): "int32", (0, 64): "int64", (2, 32): "float32"}
+_TORCH_TYPES = torch and {torch.int32: ("int32", 32), torch.int64: ("int64", 64), torch.float32: ("float32", 32)}
+_HOST = torch and torch.device("cpu")
 
 
 class _Array:
     """The memory of an array: its address, shape and type. Throws InvalidArgument for what the library cannot read in place."""
+    __slots__ = "bits", "keep", "pointer", "shape", "stride"
 
     def __init__(self, array, what, types, dimensions=1):
+        if torch and type(array) is torch.Tensor and array.device == _HOST and array.layout is torch.strided and array.is_contiguous():
+            kind, self.bits = _TORCH_TYPES.get(array.dtype, (None, 0))  # a usual tensor says it all, sooner than a capsule
+            if kind in types and array.dim() == dimensions:
+                self.keep, self.pointer, self.shape, self.stride = array, array.data_ptr(), array.shape, array.shape[-1]
+                return
         if not hasattr(array, "__dlpack__"):
             raise InvalidArgument(f"{what} is a {type(array).__name__}; give a tensor or an array (of PyTorch, NumPy, ...)")
         array = array.detach() if getattr(array, "requires_grad", False) else array
         try:
-            self._capsule = array.__dlpack__()  # it keeps the array
+            self.keep = array.__dlpack__()  # it keeps the array
         except (BufferError, RuntimeError, TypeError) as error:
             raise InvalidArgument(f"{what} cannot be shared: {error}") from error
-        tensor = _Tensor.from_address(_capsule_pointer(self._capsule, b"dltensor"))
+        tensor = _Tensor.from_address(_capsule_pointer(self.keep, b"dltensor"))
         self.shape = tuple(tensor.shape[:tensor.dimensions])
         kind = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
         if tensor.device_type not in (1, 3):  # the host's, page-locked or not
@@ -132,7 +136,9 @@ class _Array:
 
 
 def _empty(rows, columns):
-    return __import__("numpy").empty((rows, columns), "float32") if torch is None else torch.empty((rows, columns))
+    """Returns a matrix to be filled, and its memory."""
+    matrix = __import__("numpy").empty((rows, columns), "float32") if torch is None else torch.empty((rows, columns), dtype=torch.float32)
+    return matrix, matrix.ctypes.data if torch is None else matrix.data_ptr()
 
 
 class Communicator(_Handle):
@@ -195,8 +201,7 @@ class Communicator(_Handle):
 
     def all_reduce(self, values):
         """Replaces a float array by its sum over the ranks."""
-        array = _Array(values, "values", ("float32",))
-        self.check(_c.tessera_all_reduce(self, array.pointer, array.shape[0]))
+        self.check(_c.tessera_all_reduce(self, (array := _Array(values, "values", ("float32",))).pointer, array.shape[0]))
 
     def barrier(self):
         self.check(_c.tessera_barrier(self))
@@ -253,8 +258,7 @@ class Collection:
             raise InvalidArgument(f"{bags} bags are not a whole number of samples of {features} features; offsets are bags + 1, from 0")
         batch = _Batch(features, bags // features, ids.pointer, ids.shape[0], ids.bits, offsets and offsets.pointer, weights and weights.pointer)
         batch.arrays = ids, offsets, weights
-        output = _empty(batch.samples, self.columns)
-        return batch, output, _Array(output, "output", ("float32",), 2).pointer
+        return batch, *_empty(batch.samples, self.columns)
 
     def lookup(self, step, ids, offsets=None, weights=None):
         """Looks up this rank's samples for `update`: bags feature by feature; without offsets one id each. Returns [samples, columns]."""
@@ -272,8 +276,8 @@ class Collection:
     def update(self, step, gradient, weight_gradients=None, accumulate=False):
         """Updates the rows of a step by the gradient of what `lookup` returned; accumulate: sets it aside for `apply`."""
         gradient = _Array(gradient, "gradient", ("float32",), 2)
-        if gradient.shape != (step.batch.samples, self.columns):
-            raise InvalidArgument(f"the gradient is {list(gradient.shape)}, must be {[step.batch.samples, self.columns]}")
+        if gradient.shape != (shape := (step.batch.samples, self.columns)):
+            raise InvalidArgument(f"the gradient is {list(gradient.shape)}, must be {list(shape)}")
         out = weight_gradients if weight_gradients is None else _Array(weight_gradients, "weight_gradients", ("float32",))
         if out is not None and out.shape[0] != step.batch.id_count:
             raise InvalidArgument(f"room for {out.shape[0]} gradients of weights, but there are {step.batch.id_count} ids")
@@ -297,9 +301,8 @@ class Collection:
 
     def read(self, table, state=-1):
         """Returns a whole table [rows, width], or a state of its optimizer, on every rank. Collective."""
-        values = _empty(self._rows[table], self.states(table)[state])
-        array = _Array(values, table, ("float32",), 2)
-        self.communicator.check(_c.tessera_gather_table(self._handle, table.encode(), state, array.pointer, array.stride))
+        values, memory = _empty(self._rows[table], columns := self.states(table)[state])
+        self.communicator.check(_c.tessera_gather_table(self._handle, table.encode(), state, memory, columns))
         return values
 
     def write(self, table, values, state=-1):

@@ -30,11 +30,11 @@ struct Bytes {
 
 template <class T>
 Bytes table(const std::string& name, const std::string& type, std::string_view numbers, int rows,
-            int columns) {
+            int columns, int array = 0) {
   Bytes bytes{name, type, fmt::format("[{}, {}]", rows, columns), ""};
   for (int r = 0; r < rows; ++r)
     for (int c = 0; c < columns; ++c) {
-      const T x = value<T>(5, numbers, 0, r, c);
+      const T x = value<T>(5, numbers, array, r, c);
       bytes.data.append(reinterpret_cast<const char*>(&x), sizeof(T));
     }
   return bytes;
@@ -292,7 +292,7 @@ TEST_CASE("tables go out as one state dict") {
                          doctest::Contains("cannot create"), DataError);
     CHECK_THROWS_WITH_AS(save_torchrec_checkpoint(c, folder.path / "twice", model.contents,
                                                   {.rename = {{"t", "u"}}}),
-                         doctest::Contains("two tables would be 'embedding_bags.u.weight'"),
+                         doctest::Contains("two tensors would be 'embedding_bags.u.weight'"),
                          DataError);
   });
   std::set<std::string> left;
@@ -324,6 +324,95 @@ TEST_CASE("tables go out as one state dict") {
   CHECK(text_of(plain).find(R"("lists.u.weight":{"dtype":"BF16")") != std::string::npos);
   check_load<BFloat16, float>(
       plain, {.modules = "", .rename = {{"t", "user"}, {"u.weight", "lists.u.weight"}}});
+}
+
+TEST_CASE("states of TorchRec's fused optimizers come in and go out") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "state.safetensors",
+                              out = folder.path / "out.safetensors";
+  // A number a row: of one dimension, as TorchRec has it, or two.
+  const auto rows_state = [](const std::string& name, const std::string& shape, std::string_view of,
+                             int rows) {
+    Bytes bytes = table<float>(name, "F32", of, rows, 1, 1);
+    bytes.shape = shape;
+    return bytes;
+  };
+  const Bytes t = table<float>("model.ebc.embedding_bags.t.weight", "F32", "t", 700, 12),
+              u = table<float>("model.ebc.embedding_bags.u.weight", "F32", "u", 9, 3),
+              sum_t = rows_state("optim.state.ebc.embedding_bags.t.weight.t.momentum1", "[700]",
+                                 "t", 700),
+              sum_u = rows_state("optim.state.ebc.embedding_bags.u.weight.u.momentum1", "[9, 1]",
+                                 "u", 9);
+  const std::string begin = "optim.state.ebc";
+  write_safetensors(file, {t, sum_t, u, sum_u});
+  check_load<float, float>(file);  // without `states` they stay
+  for (const int ranks : {1, 2, 3})
+    for (const std::string& states : {begin, begin + '.', std::string("*")})
+      run_ranks(ranks, [&](ThreadCommunicator& c) {
+        Model<float> model(c, layout(ranks), 99);
+        CHECK(load_torchrec_checkpoint(c, file, model.contents, {.states = states}) == 2);
+        CHECK(differences<float>(model.tables, 5) == 0);
+        CHECK(model.tables.steps() == 99 + 7);
+      });
+  run_ranks(3, [&](ThreadCommunicator& c) {
+    Model<float> model(c, layout(3), 5);
+    const TorchrecOptions options{.prefix = "model.ebc", .states = begin};
+    save_torchrec_checkpoint(c, out, model.contents, options);
+    CHECK_THROWS_WITH_AS(
+        save_torchrec_checkpoint(c, folder.path / "any", model.contents, {.states = "*"}),
+        doctest::Contains("states '*' is for a load"), DataError);
+    Model<float> again(c, layout(3), 99);
+    CHECK(load_torchrec_checkpoint(c, out, again.contents, options) == 2);
+    CHECK(differences<float>(again.tables, 5) == 0);
+  });
+  const std::string bytes = text_of(out);
+  for (const char* text :
+       {R"("optim.state.ebc.embedding_bags.t.weight.t.momentum1":{"dtype":"F32","shape":[700],)",
+        R"("optim.state.ebc.embedding_bags.u.weight.u.momentum1":{"dtype":"F32","shape":[9],)",
+        R"("model.ebc.embedding_bags.u.weight":{"dtype":"F32","shape":[9,3],)"})
+    CHECK(bytes.find(text) != std::string::npos);
+  for (const Bytes& tensor : {t, u, sum_t, sum_u})
+    CHECK(bytes.find(tensor.data) != std::string::npos);
+
+  // Adam: two numbers an element, whose second has had two names.
+  SelfCommunicator self;
+  using Moments = Trained<Adam, float, SelfCommunicator>;
+  const auto moments = [&](const char* second) {
+    std::vector<Bytes> tensors{t, u};
+    for (const auto& [name, rows, columns] : {std::tuple("t", 700, 12), std::tuple("u", 9, 3)}) {
+      const std::string own = fmt::format("optim.state.ebc.embedding_bags.{0}.weight.{0}.", name);
+      tensors.push_back(table<float>(own + "momentum1", "F32", name, rows, columns, 1));
+      tensors.push_back(table<float>(own + second, "F32", name, rows, columns, 2));
+    }
+    return tensors;
+  };
+  for (const char* second : {"exp_avg_sq", "momentum2"}) {
+    write_safetensors(file, moments(second));
+    Moments model(self, layout(1), 99);
+    CHECK(load_torchrec_checkpoint(self, file, model.contents, {.states = begin}) == 2);
+    CHECK(differences<float>(model.tables, 5) == 0);
+    std::filesystem::remove(out);
+    save_torchrec_checkpoint(self, out, model.contents, {.states = begin});
+    CHECK(text_of(out).find("t.weight.t.exp_avg_sq\"") != std::string::npos);
+  }
+  check_refused(file,
+                {"'optim.state.ebc.embedding_bags.t.weight.t.momentum1' is F32 [700,12], 't.sum' "
+                 "in the model F32 [700,1]"},
+                {.states = begin});
+  check_refused(file,
+                {"'t.sum' is not there: its tensor would be "
+                 "'other.embedding_bags.t.weight.t.momentum1'"},
+                {.states = "other"});
+  Bytes twin = sum_t;
+  twin.name = "old." + sum_t.name;
+  write_safetensors(file, {t, u, sum_t, sum_u, twin});
+  check_refused(file, {"'t.sum' may be '", "' or '", "': give states, or rename"}, {.states = "*"});
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Model<float> model(c, layout(2), 99);
+    CHECK(load_torchrec_checkpoint(c, file, model.contents,
+                                   {.states = "*", .rename = {{"t.sum", twin.name}}}) == 2);
+    CHECK(differences<float>(model.tables, 5) == 0);
+  });
 }
 
 TEST_CASE("PyTorch loads what goes out, and what PyTorch writes comes in") {
@@ -404,6 +493,13 @@ def run(rank):
     save({"model.ebc.embedding_bags.t.weight": sharded(t, [(0, 0, 250, 12), (250, 0, 250, 12), (500, 0, 200, 12)], rank),
           "model.ebc.embedding_bags.u.weight": sharded(u, [(0, 0, 9, 2), (0, 2, 9, 1)], rank),
           "model.over.weight": torch.ones(3, 4, dtype=torch.int32), "step": 7}, "sharded")
+    sums = [read(name + ".sum", rows, 1).flatten() for name, rows in (("t", 700), ("u", 9))]
+    list_of = lambda x, cuts: init_from_local_shards(
+        [Shard(x[r:r + n].contiguous(), ShardMetadata([r], [n], f"rank:{i}/cpu")) for i, (r, n) in enumerate(cuts) if i == rank], *x.shape)
+    save({"model.ebc.embedding_bags.t.weight": sharded(t, [(0, 0, 350, 12), (350, 0, 350, 12)], rank),
+          "model.ebc.embedding_bags.u.weight": sharded(u, [(0, 0, 9, 3)], rank),
+          "optim.state.ebc.embedding_bags.t.weight.t.momentum1": list_of(sums[0], [(0, 350), (350, 350)]),
+          "optim.state.ebc.embedding_bags.u.weight.u.momentum1": list_of(sums[1], [(0, 9)])}, "states")
     save({"ebc.embedding_bags.t.weight": sharded(t.half(), [(0, 0, 400, 5), (0, 5, 400, 7), (400, 0, 300, 6), (400, 6, 300, 6)], rank),
           "ebc.embedding_bags.u.weight": sharded(u.half(), [(0, 0, 9, 3)], rank)}, "grid")
     try:
@@ -630,12 +726,21 @@ TEST_CASE("tables come from folders that torch.distributed.checkpoint wrote") {
     const TemporaryFolder folder;
     write_text(folder.path / "t.bin", table<float>("", "", "t", 700, 12).data);
     write_text(folder.path / "u.bin", table<float>("", "", "u", 9, 3).data);
+    write_text(folder.path / "t.sum.bin", table<float>("", "", "t", 700, 1, 1).data);
+    write_text(folder.path / "u.sum.bin", table<float>("", "", "u", 9, 1, 1).data);
     REQUIRE(run_python(one, folder.path, kWriteDcp));
     check_load<float, float>(folder.path / "whole");
     check_load<float, BFloat16>(folder.path / "whole");
     check_load<float, float>(folder.path / "sharded");
     check_load<float, float>(folder.path / "sharded", {.prefix = "model.ebc"});
     check_load<Half, float>(folder.path / "grid");
+    check_load<float, float>(folder.path / "states");
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      Model<float> model(c, layout(2), 99);
+      CHECK(load_torchrec_checkpoint(c, folder.path / "states", model.contents,
+                                     {.states = "optim.state.ebc"}) == 2);
+      CHECK(differences<float>(model.tables, 5) == 0);
+    });
     if (std::filesystem::exists(folder.path / "dtensor"))
       check_load<BFloat16, float>(folder.path / "dtensor", {.prefix = "app.model"});
     check_refused(folder.path / "strides", {"is not contiguous: save tensor.contiguous()"});

@@ -20,6 +20,7 @@ HEADERS = {
     "CLI11": ("CLI/",),
     "JSON": ("nlohmann/",),
     "BOOST": ("boost/",),
+    "TORCH": ("torch/", "ATen/"),
 }
 # NCCL brings the CUDA runtime to compilers that have none; a .cu or a .cuh file has nvcc's or the emulator's.
 CUDA_RUNTIME = "cuda_runtime_api.h"

@@ -70,7 +70,7 @@ class TorchArchive {
     read_directory(read(at, size), count);
   }
 
-  /// Returns where, in the file, a matrix's elements are that the archive holds alone, row-major
+  /// Returns where, in the file, a matrix's or list's elements are that the archive holds alone, row-major
   /// without gaps. Throws DataError unless it has this type and shape.
   std::uint64_t place(std::string_view type_name, TensorType type,
                       const std::vector<std::int64_t>& shape) const {
@@ -105,14 +105,15 @@ class TorchArchive {
     check(pickled_counts(pickle, parts[2], "a shape") == shape,
           "has another shape than the metadata says");
     const std::vector<std::int64_t> strides = pickled_counts(pickle, parts[3], "strides");
-    check(strides.size() == 2 && (shape[1] <= 1 || strides[1] == 1) &&
-              (shape[0] <= 1 || strides[0] == shape[1]),
+    const std::int64_t columns = shape.size() == 1 ? 1 : shape[1];
+    check(strides.size() == shape.size() && (columns <= 1 || strides[1] == 1) &&
+              (shape[0] <= 1 || strides[0] == columns),
           "is not contiguous: save tensor.contiguous()");
     const auto values = entries_.find(folder + "data/" + key);
     check(values != entries_.end(), "lacks its data");
     const std::uint64_t size = tensor_type_size(type),
                         elements = static_cast<std::uint64_t>(shape[0]) *
-                                   static_cast<std::uint64_t>(shape[1]);
+                                   static_cast<std::uint64_t>(columns);
     check(first >= 0 && values->second.bytes / size >= elements &&
               static_cast<std::uint64_t>(first) <= values->second.bytes / size - elements,
           "has less data than its shape needs");

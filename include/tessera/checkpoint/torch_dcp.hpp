@@ -157,7 +157,7 @@ class DcpMetadata {
     const auto type = find_torch_type(own.type_name);
     own.known = type.has_value();
     if (type) own.type = *type;
-    if (own.shape.size() == 2 && own.known) {
+    if ((own.shape.size() == 1 || own.shape.size() == 2) && own.known) {
       add_pieces(name, own,
                  pickle_.get(pickle_.attribute(tensor, "chunks"), Kind::list, "chunks").items);
       check_cover(name, own);
@@ -171,18 +171,24 @@ class DcpMetadata {
     std::map<std::vector<std::int64_t>, std::vector<std::int64_t>> seen;
     for (const std::size_t chunk : chunks) {
       const PickleValue& value = pickle_.get(chunk, Kind::object, "a chunk");
-      const std::vector<std::int64_t> at = size(pickle_.attribute(value, "offsets"), "an offset"),
-                                      extent = size(pickle_.attribute(value, "sizes"), "a size");
+      std::vector<std::int64_t> at = size(pickle_.attribute(value, "offsets"), "an offset"),
+                                extent = size(pickle_.attribute(value, "sizes"), "a size");
+      const Key key{name, at};
+      if (tensor.shape.size() == 1 && at.size() == 1 && extent.size() == 1) {  // a column
+        at.push_back(0);
+        extent.push_back(1);
+      }
+      const std::int64_t columns = tensor.shape.size() == 1 ? 1 : tensor.shape[1];
       check(at.size() == 2 && extent.size() == 2 && at[0] <= tensor.shape[0] &&
-                extent[0] <= tensor.shape[0] - at[0] && at[1] <= tensor.shape[1] &&
-                extent[1] <= tensor.shape[1] - at[1],
+                extent[0] <= tensor.shape[0] - at[0] && at[1] <= columns &&
+                extent[1] <= columns - at[1],
             fmt::format("a chunk of {} is outside of it", detail::quoted(name)));
       if (extent[0] == 0 || extent[1] == 0) continue;
       // Ranks that hold the same rectangle list it each.
       if (const auto again = seen.emplace(at, extent);
           !again.second && again.first->second == extent)
         continue;
-      const auto place = places_.find(Key{name, at});
+      const auto place = places_.find(key);
       check(place != places_.end(),
             fmt::format("a chunk of {} is in no file", detail::quoted(name)));
       tensor.pieces.push_back({at[0], at[0] + extent[0], at[1], at[1] + extent[1],
@@ -197,8 +203,9 @@ class DcpMetadata {
     });
     // Unsigned: what overlaps may overflow, and is refused all the same.
     std::uint64_t area = 0, whole = 0;
-    bool apart = !__builtin_mul_overflow(static_cast<std::uint64_t>(tensor.shape[0]),
-                                         static_cast<std::uint64_t>(tensor.shape[1]), &whole);
+    bool apart = !__builtin_mul_overflow(
+        static_cast<std::uint64_t>(tensor.shape[0]),
+        static_cast<std::uint64_t>(tensor.shape.size() == 1 ? 1 : tensor.shape[1]), &whole);
     for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
       const TorchPiece& own = tensor.pieces[i];
       area += static_cast<std::uint64_t>(own.row_end - own.row_begin) *
@@ -225,9 +232,10 @@ inline void place_torch_pieces(const std::filesystem::path& folder, TorchTensor&
     if (piece.archive_bytes == 0) continue;
     const File file(folder / piece.file, File::Mode::read);
     const TorchArchive archive(file, piece.offset, piece.archive_bytes);
-    piece.offset =
-        archive.place(tensor.type_name, tensor.type,
-                      {piece.row_end - piece.row_begin, piece.column_end - piece.column_begin});
+    std::vector<std::int64_t> shape{piece.row_end - piece.row_begin,
+                                    piece.column_end - piece.column_begin};
+    shape.resize(tensor.shape.size());
+    piece.offset = archive.place(tensor.type_name, tensor.type, shape);
     piece.archive_bytes = 0;
   }
 }

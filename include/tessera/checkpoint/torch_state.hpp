@@ -37,7 +37,7 @@ struct TorchTensor {
   std::vector<std::int64_t> shape;
   std::string type_name;           ///< for messages
   bool known = true;               ///< false: the type is none of TensorType
-  std::vector<TorchPiece> pieces;  ///< of a matrix: they cover it, each element once
+  std::vector<TorchPiece> pieces;  ///< of a matrix, or a list, which is a column: they cover it
 };
 
 /// A state dict that PyTorch programs wrote: its tensors by name.
@@ -63,9 +63,9 @@ inline SafetensorsHeader read_safetensors_header(const std::filesystem::path& pa
 inline void add_safetensor(TorchState& state, const std::string& file, const TensorInfo& info,
                            std::uint64_t data_offset) {
   TorchTensor tensor{info.type, info.shape, std::string(tensor_type_name(info.type)), true, {}};
-  if (info.shape.size() == 2)
-    tensor.pieces.push_back(
-        {0, info.shape[0], 0, info.shape[1], file, data_offset + info.begin, 0});
+  if (info.shape.size() == 1 || info.shape.size() == 2)
+    tensor.pieces.push_back({0, info.shape[0], 0, info.shape.size() == 2 ? info.shape[1] : 1, file,
+                             data_offset + info.begin, 0});
   state.tensors.emplace(info.name, std::move(tensor));
 }
 

@@ -35,8 +35,11 @@ struct TorchrecOptions {
   /// Of a save: the list of the module, "embedding_bags" (pooled), "embeddings" (sequences), or
   /// none: "NAME.weight". A load knows all three.
   std::string modules = "embedding_bags";
-  /// Tables in the model -> tables in the state dict; or tensors ("C1.weight") -> whole names of
-  /// tensors there.
+  /// Also read or write optimizers' states, and what is before "embedding_bags.NAME.weight" in their
+  /// names, as "optim.state.sparse_arch.ebc"; of a load also "*": any. Empty: they stay unchanged.
+  std::string states{};
+  /// Tables in the model -> tables in the state dict; or tensors ("C1.weight", "C1.sum") -> whole
+  /// names of tensors there.
   std::map<std::string, std::string> rename{};
   /// Of a load: tables of the model that may be missing and then keep the values they have; '*'
   /// matches any text.
@@ -44,6 +47,15 @@ struct TorchrecOptions {
 };
 
 namespace detail {
+
+/// Returns how TorchRec's fused optimizers name a state ("sum", ...), of which the first is written;
+/// none if they have no such state.
+inline std::vector<std::string_view> torchrec_states(std::string_view state) {
+  if (state == "sum") return {"momentum1"};
+  if (state == "m") return {"momentum1", "exp_avg"};
+  if (state == "v") return {"exp_avg_sq", "momentum2"};
+  return {};
+}
 
 /// Finds the model's tables in a state dict.
 class TorchTables {
@@ -75,6 +87,9 @@ class TorchTables {
           add(fmt::format("'{}' is {} {}, table '{}' in the model {} {}", names[0],
                           tensor.type_name, shape_text(tensor.shape), table.group,
                           tensor_type_name(table.type), shape_text(table.shape)));
+        for (int t = first + 1; t < end && !options.states.empty(); ++t)
+          if (const std::string fault = find_state(table, t, model.tensors()); !fault.empty())
+            add(fault);
       }
     }
     if (count > kShown) differences += fmt::format("\n  and {} more", count - kShown);
@@ -88,6 +103,15 @@ class TorchTables {
     return options.prefix.empty() || options.prefix.ends_with('.') ? options.prefix
                                                                    : options.prefix + '.';
   }
+  /// Returns a state's tensor in a state dict, as "embedding_bags.C1.weight.C1.momentum1" after
+  /// `prefix`, for a table's tensor and the name there of a state.
+  static std::string state_name(const TensorSpec& table, std::string_view modules,
+                                std::string_view state, const TorchrecOptions& options) {
+    std::string weight = name_of(table, options);
+    if (options.rename.contains(table.name)) weight = table.name;
+    std::string own = weight.substr(0, weight.rfind('.'));
+    return fmt::format("{}{}{}.{}.{}", modules, modules.empty() ? "" : ".", weight, own, state);
+  }
   /// Returns what follows "embedding_bags." in the name of a table's tensor, or the whole name that
   /// `rename` gives it.
   static std::string name_of(const TensorSpec& table, const TorchrecOptions& options) {
@@ -98,6 +122,52 @@ class TorchTables {
 
  private:
   static constexpr std::size_t kShown = 20;
+
+  /// Finds the state of a table's optimizer that is tensor `t` of the model. Returns what is wrong.
+  std::string find_state(const TensorSpec& table, int t, const std::vector<TensorSpec>& tensors) {
+    const TensorSpec& state = tensors[static_cast<std::size_t>(t)];
+    const std::string own = state.name.substr(state.name.rfind('.') + 1);
+    const auto names = torchrec_states(own);
+    std::set<std::string> found;
+    const bool any = options_.states == "*";
+    std::string begin =
+        any || options_.states.ends_with('.') ? options_.states : options_.states + '.';
+    if (any) begin += '.';
+    std::string wanted;
+    if (const auto renamed = options_.rename.find(state.name); renamed != options_.rename.end()) {
+      wanted = renamed->second;
+      if (state_.tensors.contains(wanted)) found.insert(wanted);
+    } else if (names.empty()) {
+      return fmt::format(
+          "'{}': TorchRec's optimizers have no state '{}'; rename it, or load no "
+          "states",
+          state.name, own);
+    } else {
+      for (const std::string_view modules : {"embedding_bags", "embeddings", ""})
+        for (const std::string_view name : names) {
+          const std::string rest = state_name(table, modules, name, options_);
+          if (wanted.empty()) wanted = begin + rest;
+          for (const auto& [tensor, unused] : state_.tensors)
+            if (any ? !modules.empty() && (tensor == rest || tensor.ends_with('.' + rest))
+                    : tensor == begin + rest)
+              found.insert(tensor);
+        }
+    }
+    if (found.size() > 1)
+      return fmt::format("'{}' may be '{}' or '{}': give states, or rename", state.name,
+                         *found.begin(), *found.rbegin());
+    if (found.empty())
+      return fmt::format("'{}' is not there: its tensor would be '{}'", state.name, wanted);
+    const TorchTensor& tensor = state_.tensors.at(*found.begin());
+    const bool one_a_row = state.shape[1] == 1 && tensor.shape == std::vector{state.shape[0]};
+    if (!tensor.known || !(one_a_row || tensor.shape == state.shape) ||
+        !convertible(tensor.type, state.type))
+      return fmt::format("'{}' is {} {}, '{}' in the model {} {}", *found.begin(), tensor.type_name,
+                         shape_text(tensor.shape), state.name, tensor_type_name(state.type),
+                         shape_text(state.shape));
+    sources[static_cast<std::size_t>(t)] = *found.begin();
+    return {};
+  }
 
   /// Returns for a message what `find` looks for.
   std::string wanted(const TensorSpec& table, const std::string& prefix) const {
@@ -177,8 +247,8 @@ class TorchRows {
 /// Reads the weights of a model's tables from a state dict of TorchRec, or of any
 /// torch.nn.EmbeddingBag: a safetensors file, a folder of such files with
 /// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and in any floating-point precision. Collective.
-/// The optimizers' states and all other tensors stay unchanged. Returns how many tables were
-/// read. Throws DataError on all ranks, the model as it was, for a file that is missing or
+/// All other tensors stay unchanged, and optimizers' states unless `states` is given. Returns how
+/// many tables were read. Throws DataError on all ranks, the model as it was, for a file that is missing or
 /// truncated, and for tables that are missing or have other shapes (it lists the first 20).
 template <Communicator<detail::kCheckpointCollectives> Comm>
 int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& path,
@@ -206,11 +276,13 @@ int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& pa
           loader.load(rows, part, state.tensors.at(sources[t]), model.tensors()[t].type);
       }
   });
-  return static_cast<int>(std::count_if(sources.begin(), sources.end(),
-                                        [](const std::string& name) { return !name.empty(); }));
+  return static_cast<int>(std::count_if(
+      model.tables().begin(), model.tables().end(),
+      [&](const auto& table) { return !sources[static_cast<std::size_t>(table.first)].empty(); }));
 }
 
-/// Writes the weights of a model's tables as one safetensors file, with TorchRec's names, for
+/// Writes the weights of a model's tables, and their optimizers' states if `states` is given, as one
+/// safetensors file, with TorchRec's names, for
 /// safetensors.torch.load_file and load_state_dict(..., strict=False): whole tables, by all ranks,
 /// whatever the layout. Collective. The file must not exist; it appears when it is complete. Throws
 /// DataError on all ranks.
@@ -226,22 +298,44 @@ void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& p
     require(!model.tables().empty(), "save_torchrec_checkpoint: the model has no tables");
     const std::string prefix = detail::TorchTables::prefix_of(options) + options.modules +
                                (options.modules.empty() ? "" : ".");
-    std::vector<detail::TensorSpec> tables;
+    require(options.states != "*",
+            "save_torchrec_checkpoint: states '*' is for a load; give what their names begin with");
+    const std::string states =
+        options.states.ends_with('.') ? options.states : options.states + '.';
+    std::vector<detail::TensorSpec> tensors;
+    std::vector<std::size_t> of_model;
     std::set<std::string> names;
+    const auto add = [&](int t, const std::string& name) {
+      of_model.push_back(static_cast<std::size_t>(t));
+      tensors.push_back(model.tensors()[of_model.back()]);
+      detail::TensorSpec& tensor = tensors.back();
+      const auto renamed = options.rename.find(tensor.name);
+      tensor.name = renamed == options.rename.end() ? name : renamed->second;
+      tensor.group = "tables";
+      detail::check_name("name of a state dict's tensor", tensor.name);
+      require(names.insert(tensor.name).second,
+              "save_torchrec_checkpoint: two tensors would be '{}': rename one", tensor.name);
+    };
     for (const auto& [first, end] : model.tables()) {
-      tables.push_back(model.tensors()[static_cast<std::size_t>(first)]);
-      detail::TensorSpec& table = tables.back();
-      const std::string name = detail::TorchTables::name_of(table, options);
-      table.name = options.rename.contains(table.name) ? name : prefix + name;
-      table.group = "tables";
-      detail::check_name("name of a state dict's tensor", table.name);
-      require(names.insert(table.name).second,
-              "save_torchrec_checkpoint: two tables would be '{}': rename one", table.name);
+      const detail::TensorSpec& table = model.tensors()[static_cast<std::size_t>(first)];
+      add(first, prefix + detail::TorchTables::name_of(table, options));
+      for (int t = first + 1; t < end && !options.states.empty(); ++t) {
+        const std::string& name = model.tensors()[static_cast<std::size_t>(t)].name;
+        const auto own = detail::torchrec_states(name.substr(name.rfind('.') + 1));
+        require(!own.empty() || options.rename.contains(name),
+                "save_torchrec_checkpoint: TorchRec's optimizers have no state like '{}'; rename "
+                "it, or save no states",
+                name);
+        add(t, own.empty() ? name
+                           : states + detail::TorchTables::state_name(table, options.modules,
+                                                                      own[0], options));
+        // one number a row: TorchRec's have one dimension
+        if (auto& shape = tensors.back().shape; shape[1] == 1) shape.pop_back();
+      }
     }
-    detail::FilePlan file(tables, std::uint64_t{1} << 62);
-    std::size_t i = 0;
-    for (const auto& [first, end] : model.tables())
-      plan.pieces[static_cast<std::size_t>(first)] = std::move(file.pieces[i++]);
+    detail::FilePlan file(tensors, std::uint64_t{1} << 62);
+    for (std::size_t i = 0; i < of_model.size(); ++i)
+      plan.pieces[of_model[i]] = std::move(file.pieces[i]);
     plan.files = std::move(file.files);
     plan.files[0].name = partial.filename().string();
     if (communicator.rank() != 0) return;
