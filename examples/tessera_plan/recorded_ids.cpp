@@ -144,7 +144,7 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
   CsvReaderOptions options;
   options.separator = plain.ends_with(".tsv") ? "\t" : ",";
   std::vector<WantedColumn> wanted;
-  for (const FeatureSpec& feature : features) wanted.push_back({feature.name, '|'});
+  for (const FeatureSpec& feature : features) wanted.push_back({std::string(feature.name), '|'});
   CsvReader reader = open_csv(path, wanted, options, support::open_records());
   const std::string where =
       fmt::format("file '{}'{}", path.string(), reader.rows() ? "" : ", line 1");

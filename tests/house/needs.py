@@ -20,6 +20,7 @@ HEADERS = {
     "CLI11": ("CLI/",),
     "JSON": ("nlohmann/",),
     "BOOST": ("boost/",),
+    "GRPC": ("grpcpp/", "google/protobuf/"),
 }
 # NCCL brings the CUDA runtime to compilers that have none; a .cu or a .cuh file has nvcc's or the emulator's.
 CUDA_RUNTIME = "cuda_runtime_api.h"
