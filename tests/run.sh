@@ -10,8 +10,8 @@
 #   bash tests/run.sh --rest            what --all adds
 #   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang portable cuda
 #
-# With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_OPTIONAL=ON gRPC, Apache
-# Arrow and NVIDIA's clients are installed, and what needs them is built and tested; else those tests are skipped. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
+# With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_OPTIONAL=ON gRPC, Apache Arrow and NVIDIA's clients are installed, and what
+# needs them is built and tested; else those tests are skipped. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
 # sanitizers' stages run, as --all does: without optimization they would find the same.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
