@@ -130,7 +130,9 @@ int run(int argc, char** argv) {
       "accuracy", "AUC and log loss of each format of the tables' rows, on labelled data");
   how_right->option_defaults()->always_capture_default();
   checkpoint_option(how_right, accuracy.checkpoint);
-  how_right->add_option("--data", accuracy.data, "Criteo's lines, or a file with a header")
+  how_right
+      ->add_option("--data", accuracy.data,
+                   "Criteo's lines, or a file with a header, Parquet or Arrow")
       ->required()
       ->option_text("FILE");
   how_right
@@ -156,7 +158,8 @@ int run(int argc, char** argv) {
   how_likely->option_defaults()->always_capture_default();
   checkpoint_option(how_likely, predict.checkpoint);
   how_likely
-      ->add_option("--data", predict.data, "A file with a header that has the model's columns")
+      ->add_option("--data", predict.data,
+                   "A file that has the model's columns: with a header, Parquet or Arrow")
       ->required()
       ->option_text("FILE");
   support::add_text_format(*how_likely, predict.format, "a comma");

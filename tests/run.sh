@@ -48,7 +48,7 @@ install_packages nginx openssl || echo "Without nginx: trainer.tls_proxy is skip
 options=(-DTESSERA_WERROR="${TESSERA_WERROR:-OFF}")
 if [ "${TESSERA_OPTIONAL:-OFF}" = ON ]; then
   install_packages libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc python3-venv || exit 1
-  python3 -m venv --system-site-packages build/pypi && build/pypi/bin/python3 -m pip install -q pyarrow 'tritonclient[grpc]' || exit 1
+  python3 -m venv --system-site-packages build/pypi && build/pypi/bin/python3 -m pip install -q pyarrow 'tritonclient[grpc,http]' || exit 1
   options+=(-DArrowCpp_PYTHON="$PWD/build/pypi/bin/python3" -DPython3_EXECUTABLE="$PWD/build/pypi/bin/python3")
 fi
 # What one checkout has compiled, another need not.

@@ -22,7 +22,7 @@ try:
     import tritonclient.grpc as client
     from google.protobuf import descriptor_pb2
     from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
-except ImportError:
+except (ImportError, RuntimeError):  # the latter if it is installed for HTTP alone
     print("skipped: no tritonclient[grpc] (pip install 'tritonclient[grpc]')")
     sys.exit(77)
 
