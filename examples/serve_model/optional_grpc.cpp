@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/struct.pb.h>
+#include <google/protobuf/stubs/common.h>
 #include <google/protobuf/util/json_util.h>
 #include <grpcpp/grpcpp.h>
 #include <inference.grpc.pb.h>
@@ -277,6 +278,9 @@ class Server final : public GrpcServer {
  public:
   Server(Service& service, const HttpOptions& options, int port)
       : calls_(service, options), seconds_(options.request_seconds) {
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+    pb::SetLogHandler(nullptr);  // a line of the log for each message that is damaged
+#endif
     constexpr std::uint64_t kMost = std::numeric_limits<int>::max();
     grpc::ResourceQuota memory;
     memory.Resize(options.most_memory);
