@@ -34,10 +34,11 @@ add_library(tessera_everything INTERFACE)
 target_link_libraries(tessera_everything INTERFACE tessera_headers tessera::bodies)
 
 # The optional libraries: the words for them, and their targets, which exist where they were found. (Without io_uring nothing is left out.)
-set(TESSERA_LIBRARIES DENSE DATA MPI GLOO NCCL URING CLI11 JSON BOOST)
-set(library_targets tessera::dense tessera::data tessera::mpi tessera::gloo tessera::nccl tessera::uring CLI11::CLI11 nlohmann_json::nlohmann_json Boost::headers)
+set(TESSERA_LIBRARIES DENSE DATA MPI GLOO NCCL URING CLI11 JSON BOOST GRPC)
+set(library_targets tessera::dense tessera::data tessera::mpi tessera::gloo tessera::nccl tessera::uring CLI11::CLI11 nlohmann_json::nlohmann_json Boost::headers
+  GrpcCpp::grpc)
 set(library_packages "libdnnl-dev ocl-icd-opencl-dev" "libyaml-cpp-dev zlib1g-dev libzstd-dev" libopenmpi-dev "libgloo-dev libssl-dev libboost-dev" "libnccl-dev, from NVIDIA" liburing-dev
-  libcli11-dev nlohmann-json3-dev libboost-dev)
+  libcli11-dev nlohmann-json3-dev libboost-dev "libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc")
 foreach(library target packages IN ZIP_LISTS TESSERA_LIBRARIES library_targets library_packages)
   set(TESSERA_TARGET_${library} ${target})
   set(TESSERA_PACKAGES_${library} ${packages})

@@ -8,6 +8,7 @@
 #include "convert_dataset/new_folder.hpp"
 #include "support/files.hpp"
 #include "support/options.hpp"
+#include "support/parquet.hpp"
 
 #include <tessera_data/binary_dataset.hpp>
 #include <tessera_data/tabular.hpp>
@@ -120,8 +121,9 @@ void write_texts(const Options& options, const std::filesystem::path& to, const 
   file.add("table,row,text\n");
   std::vector<std::vector<bool>> seen;
   for (const std::int64_t rows : encoder.rows()) seen.emplace_back(static_cast<std::size_t>(rows));
-  CsvReader csv(open_bytes(options.from), options.from,
-                csv_options(schema, separator_of(schema, options.from)));
+  CsvReader csv =
+      open_csv(options.from, wanted_columns(schema),
+               csv_options(schema, separator_of(schema, options.from)), support::open_records());
   const ColumnPlaces places(schema, csv.header(), options.from);
   for (auto fields = csv.next(); !fields.empty(); fields = csv.next()) {
     if (fields.size() != places.fields) continue;  // a bad line that was skipped
@@ -188,7 +190,8 @@ void to_binary(const Options& options) {
                              schema.categorical[bag % columns].name, length, kMostHotness);
         }
         samples += block.size;
-      });
+      },
+      support::open_records());
   const std::int64_t train =
       samples - std::llround(static_cast<double>(samples) * options.test_fraction);
   require<DataError>(train > 0, "file '{}' holds no samples to train on", options.from);
@@ -210,7 +213,7 @@ void to_binary(const Options& options) {
   BinaryDatasetWriter writer(made.path(), std::ssize(schema.numeric), rows, hotness, padded);
   ClickBatch<std::int32_t> batch;
   const auto encode = [&](std::size_t b, TabularBlock& block) {
-    encoder.encode(block, fmt::format("file '{}', after line {}", options.from, file.line(b)));
+    encoder.encode(block, fmt::format("file '{}', after {}", options.from, file.where(b)));
   };
   file.for_each(
       file.count(), options.threads, encode, [&](std::size_t b, const TabularBlock& block) {

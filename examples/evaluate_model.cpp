@@ -9,6 +9,7 @@
 #include "evaluate_model/evaluate.hpp"
 #include "support/files.hpp"
 #include "support/options.hpp"
+#include "support/parquet.hpp"
 #include "support/report.hpp"
 #include "support/text_format.hpp"
 
@@ -23,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -74,20 +76,26 @@ std::string csv_field(const std::string& text) {
 void run_predict(const evaluate::PredictOptions& options, const std::filesystem::path& out) {
   support::check_paths({{"--data", options.data}, {"--checkpoint", options.checkpoint}},
                        {{"--out", out}});
-  const bool npy = out.extension() == ".npy";
-  if (!npy && out.extension() != ".csv")
-    throw CLI::ValidationError(fmt::format("--out: '{}' must end in .npy or .csv", out.string()));
+  const bool npy = out.extension() == ".npy", parquet = out.extension() == ".parquet";
+  if (!npy && !parquet && out.extension() != ".csv")
+    throw CLI::ValidationError(
+        fmt::format("--out: '{}' must end in .npy, .csv or .parquet", out.string()));
   if (npy && !options.keep.empty())
-    throw CLI::ValidationError("--keep: a .npy file holds probabilities alone; give --out a .csv");
+    throw CLI::ValidationError(
+        "--keep: a .npy file holds probabilities alone; give --out a .csv or .parquet");
   support::ResultFile file(out, "--out");
   std::vector<float> values;  // of a .npy file, whose begin says how many there are
-  if (!npy) {
+  std::optional<support::ParquetWriter> rows;
+  if (parquet) {
+    rows.emplace(options.keep, "prediction", [&](std::string_view bytes) { file.add(bytes); });
+  } else if (!npy) {
     for (const std::string& name : options.keep) file.add(csv_field(name) + ',');
     file.add("prediction\n");
   }
   const std::int64_t samples =
       evaluate::predict(options, [&](std::span<const std::string> kept, float probability) {
         if (npy) return values.push_back(probability);
+        if (parquet) return rows->add(kept, probability);
         std::string line;
         for (const std::string& text : kept) line += csv_field(text) + ',';
         file.add(fmt::format("{}{}\n", line, probability));
@@ -97,6 +105,7 @@ void run_predict(const evaluate::PredictOptions& options, const std::filesystem:
                                                 std::vector<std::int64_t>{samples}));
     file.add({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
   }
+  if (parquet) rows->finish();
   file.finish();
   fmt::print("{} samples\n", support::grouped(samples));
 }
@@ -121,7 +130,9 @@ int run(int argc, char** argv) {
       "accuracy", "AUC and log loss of each format of the tables' rows, on labelled data");
   how_right->option_defaults()->always_capture_default();
   checkpoint_option(how_right, accuracy.checkpoint);
-  how_right->add_option("--data", accuracy.data, "Criteo's lines, or a file with a header")
+  how_right
+      ->add_option("--data", accuracy.data,
+                   "Criteo's lines, or a file with a header, Parquet or Arrow")
       ->required()
       ->option_text("FILE");
   how_right
@@ -147,7 +158,8 @@ int run(int argc, char** argv) {
   how_likely->option_defaults()->always_capture_default();
   checkpoint_option(how_likely, predict.checkpoint);
   how_likely
-      ->add_option("--data", predict.data, "A file with a header that has the model's columns")
+      ->add_option("--data", predict.data,
+                   "A file that has the model's columns: with a header, Parquet or Arrow")
       ->required()
       ->option_text("FILE");
   support::add_text_format(*how_likely, predict.format, "a comma");
@@ -158,10 +170,9 @@ int run(int argc, char** argv) {
       ->delimiter(',')
       ->option_text("COLUMN,...");
   how_likely
-      ->add_option("--out", out,
-                   "Probabilities in the order of the samples: one of float32, or text")
+      ->add_option("--out", out, "Probabilities in the order of the samples, as float32 or as text")
       ->required()
-      ->option_text("FILE.npy|FILE.csv");
+      ->option_text("FILE.npy|FILE.csv|FILE.parquet");
 
   evaluate::LatencyOptions latency{
       .batch_sizes = {1, 4, 16, 64, 256, 1024, 4096}, .threads = {1, 2}, .loads = {0.5, 0.8}};

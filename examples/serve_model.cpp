@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Serves models that train_dlrm or train_sequence saved, by the KServe v2 inference protocol over
-// HTTP: what tritonclient[http] and other clients of NVIDIA Triton speak.
+// HTTP and gRPC: what tritonclient and other clients of NVIDIA Triton speak.
 //   serve_model --checkpoint run7 --port 8000
 //   serve_model --help
+#include "serve_model/grpc.hpp"
 #include "serve_model/http.hpp"
 #include "serve_model/service.hpp"
 #include "support/options.hpp"
@@ -22,6 +23,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,13 +35,15 @@ namespace {
 struct Options {
   serve::ServiceOptions service;
   serve::HttpOptions http;
+  int grpc_port = -1;  ///< below 0: no gRPC
 };
 
 std::optional<Options> parse(int argc, char** argv) {
   Options options;
   CLI::App app(
       "Serves models that train_dlrm or train_sequence saved, by the KServe v2 inference protocol "
-      "over HTTP (NVIDIA Triton's clients). Numbers are FP32 [n,1], NaN for an empty field; "
+      "over HTTP and gRPC (NVIDIA Triton's clients). Numbers are FP32 [n,1], NaN for an empty "
+      "field; "
       "categories BYTES as they stand in the data, or INT64 rows; lists their values and lengths; "
       "the output is 'score', FP32 [n,1].",
       "serve_model");
@@ -77,6 +81,9 @@ std::optional<Options> parse(int argc, char** argv) {
   app.option_defaults()->group("Connections");
   app.add_option("--host", options.http.host, "Address to listen on; 0.0.0.0: all");
   app.add_option("--port", options.http.port, "0: any that is free")->check(CLI::Range(0, 65535));
+  app.add_option("--grpc-port", options.grpc_port, "Of gRPC beside HTTP, as Triton's 8001; 0: any")
+      ->check(CLI::Range(0, 65535))
+      ->option_text("PORT [none]");
   app.add_option("--http-threads", options.http.threads, "That read and write")
       ->check(CLI::Range(1, 256));
   app.add_option("--max-body", options.http.most_body, "Of a request: 64MiB")
@@ -100,6 +107,10 @@ std::optional<Options> parse(int argc, char** argv) {
   seconds("--drain", options.http.drain_seconds,
           "After SIGTERM the server says that it is not ready, and still answers for so long");
   if (!support::parse(app, argc, argv)) return std::nullopt;
+  tessera::require<CLI::ValidationError>(
+      options.grpc_port < 0 || serve::grpc_servers(),
+      "--grpc-port: this program was built without gRPC: install libgrpc++-dev libprotobuf-dev "
+      "protobuf-compiler-grpc (Debian), configure and build it again");
   if (!checkpoint.empty()) models.insert(models.begin(), name + "=" + checkpoint);
   tessera::require<CLI::ValidationError>(!models.empty(),
                                          "give --checkpoint DIR, or --model NAME=DIR");
@@ -130,10 +141,16 @@ void run(int argc, char** argv) {
   };
   serve::Service service(options->service);
   for (const std::string& line : service.descriptions()) fmt::print("{}\n", line);
+  std::unique_ptr<serve::GrpcServer> grpc;
+  if (options->grpc_port >= 0) {
+    grpc = serve::grpc_servers()(service, options->http, options->grpc_port);
+    fmt::print("serving gRPC on {}:{}\n", options->http.host, grpc->port());
+  }
   serve::serve_http(service, options->http, [&](int port) {
     fmt::print("serving on http://{}:{}\n", options->http.host, port);
     std::fflush(stdout);
   });
+  grpc.reset();
   fmt::print("all requests are answered\n");
 }
 

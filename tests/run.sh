@@ -10,7 +10,8 @@
 #   bash tests/run.sh --rest            what --all adds
 #   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang portable cuda
 #
-# With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
+# With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_OPTIONAL=ON gRPC, Apache Arrow and NVIDIA's clients are installed, and what
+# needs them is built and tested; else those tests are skipped. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
 # sanitizers' stages run, as --all does: without optimization they would find the same.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -42,6 +43,14 @@ packages=(g++ cmake ninja-build ccache git python3 python3-venv python3-yaml cla
 [[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
 install_packages "${packages[@]}" || exit 1
 install_packages python3-torch || echo "Without PyTorch: c.torch is skipped."
+install_packages nginx openssl || echo "Without nginx: trainer.tls_proxy is skipped."
+# gRPC, and from PyPI Apache Arrow and NVIDIA's clients: 100 MB to fetch, 360 MB on disk.
+options=(-DTESSERA_WERROR="${TESSERA_WERROR:-OFF}")
+if [ "${TESSERA_OPTIONAL:-OFF}" = ON ]; then
+  install_packages libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc python3-venv || exit 1
+  python3 -m venv --system-site-packages build/pypi && build/pypi/bin/python3 -m pip install -q pyarrow 'tritonclient[grpc,http]' || exit 1
+  options+=(-DArrowCpp_PYTHON="$PWD/build/pypi/bin/python3" -DPython3_EXECUTABLE="$PWD/build/pypi/bin/python3")
+fi
 # What one checkout has compiled, another need not.
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
@@ -64,7 +73,7 @@ check() {
 }
 
 configure() {
-  cmake --preset "$1" -DTESSERA_WERROR="${TESSERA_WERROR:-OFF}" >"$log" || { cat "$log"; return 1; }
+  cmake --preset "$1" "${options[@]}" >"$log" || { cat "$log"; return 1; }
   grep 'Tessera:' "$log"
   return 0
 }

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "evaluate.hpp"
 
+#include "../support/parquet.hpp"
+
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera_data/compressed_file.hpp>
 #include <tessera_data/csv_reader.hpp>
 #include <tessera_data/metrics.hpp>
+#include <tessera_data/tabular.hpp>
 #include <tessera_serving/frozen_model.hpp>
 #include <tessera_serving/row_format.hpp>
 
@@ -53,15 +55,16 @@ class Samples {
       : options_(options),
         model_(model),
         file_(options.data.string()),
-        reader_(open_bytes(options.data), file_,
-                labels && options.label.empty()
-                    ? criteo_lines()
-                    : CsvReaderOptions{.separator = options.format.separator.empty()
-                                                        ? ","
-                                                        : options.format.separator,
-                                       .quote = options.format.quote,
-                                       .columns = options.format.columns,
-                                       .empty_words = options.format.empty_words}),
+        reader_(open_csv(options.data, wanted(options, model, kept),
+                         labels && options.label.empty()
+                             ? criteo_lines()
+                             : CsvReaderOptions{.separator = options.format.separator.empty()
+                                                                 ? ","
+                                                                 : options.format.separator,
+                                                .quote = options.format.quote,
+                                                .columns = options.format.columns,
+                                                .empty_words = options.format.empty_words},
+                         support::open_records())),
         numbers_(model.numeric.size()),
         texts_(model.features.size()),
         views_(model.features.size()),
@@ -72,6 +75,9 @@ class Samples {
     const auto place = [&](const std::string& name, std::string_view who) {
       return column_place(header, name, where, who);
     };
+    require<DataError>(!labels || !options.label.empty() || !reader_.rows(),
+                       "{}: these are no lines of Criteo's; name the column of labels: --label",
+                       where);
     if (labels) label_ = options.label.empty() ? 0 : place(options.label, "--label");
     for (const std::string& name : kept) kept_.push_back(place(name, "--keep"));
     for (const NumberInput& input : model.numeric)
@@ -106,7 +112,7 @@ class Samples {
     for (; samples < most; ++samples) {
       const std::span<const std::string_view> fields = reader_.next();
       if (fields.empty()) break;
-      require<DataError>(fields.size() == columns_, "file '{}', line {}: {}", file_, reader_.line(),
+      require<DataError>(fields.size() == columns_, "{}: {}", reader_.where(),
                          reader_.wrong_field_count());
       if (label_) labels.push_back(label(fields[*label_]));
       for (const std::size_t place : kept_) kept.emplace_back(fields[place]);
@@ -123,6 +129,19 @@ class Samples {
   }
 
  private:
+  /// The columns that are read of a file that is no text.
+  static std::vector<WantedColumn> wanted(const DataOptions& options, const ModelDescription& model,
+                                          std::span<const std::string> kept) {
+    std::vector<WantedColumn> wanted;
+    const auto separator = [&](bool list) { return list ? options.list_separator : '\0'; };
+    for (const NumberInput& input : model.numeric)
+      wanted.push_back({input.name, separator(input.list)});
+    for (const CategoryInput& input : model.features)
+      wanted.push_back({input.name, separator(input.list)});
+    for (const std::string& name : kept) wanted.push_back({name, options.list_separator});
+    if (!options.label.empty()) wanted.push_back({options.label});
+    return wanted;
+  }
   /// A file of Criteo's lines has no quotes and no line of names.
   static CsvReaderOptions criteo_lines() {
     CsvReaderOptions lines{.separator = "\t", .quote = 0, .columns = {"label"}};
@@ -133,8 +152,8 @@ class Samples {
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
-    throw DataError(fmt::format("file '{}', line {}: {}", file_, reader_.line(),
-                                fmt::format(text, std::forward<Args>(args)...)));
+    throw DataError(
+        fmt::format("{}: {}", reader_.where(), fmt::format(text, std::forward<Args>(args)...)));
   }
   float label(std::string_view field) const {
     float value = 0;

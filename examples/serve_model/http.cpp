@@ -58,9 +58,8 @@ std::chrono::milliseconds duration(double seconds) {
 struct Shared {
   Service& service;
   const HttpOptions& options;
-  std::atomic<std::uint64_t> memory{0};  ///< that requests and replies hold
-  std::atomic<bool> leaving{false};      ///< each answer is the last of its connection
-  std::atomic<bool> closing{false};      ///< connections between requests end
+  std::atomic<bool> leaving{false};  ///< each answer is the last of its connection
+  std::atomic<bool> closing{false};  ///< connections between requests end
 };
 
 /// A body that takes memory as its bytes come, whatever its header announces.
@@ -111,7 +110,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : shared_(shared),
         socket_(std::move(socket)),
         timer_(socket_.get_executor()),
-        held_(shared.memory, shared.options.most_memory) {}
+        held_(shared.service.held_bytes(), shared.options.most_memory) {}
 
   void start() {
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->wait(); });

@@ -101,6 +101,8 @@ class Service {
   HttpReply refusal(int status, const std::string& text);
   /// From now on the server is not ready: it is about to end.
   void leave();
+  /// The bytes that all requests hold, of whichever protocol.
+  std::atomic<std::uint64_t>& held_bytes() { return held_bytes_; }
   /// One line per model and version.
   std::vector<std::string> descriptions() const;
 
@@ -111,6 +113,7 @@ class Service {
   template <class F>
   void answer_faults(const std::function<void(HttpReply)>& reply, const F& f);
 
+  std::atomic<std::uint64_t> held_bytes_{0};
   std::unique_ptr<Parts> parts_;
 };
 

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recorded_ids.hpp"
 
+#include "../support/parquet.hpp"
+
 #include <tessera/core/error.hpp>
 #include <tessera/io/mapped_file.hpp>
 #include <tessera/io/npy_header.hpp>
 #include <tessera_data/binary_dataset.hpp>
-#include <tessera_data/compressed_file.hpp>
 #include <tessera_data/csv_reader.hpp>
+#include <tessera_data/tabular.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -141,8 +143,11 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
     if (plain.ends_with(end)) plain.resize(plain.size() - end.size());
   CsvReaderOptions options;
   options.separator = plain.ends_with(".tsv") ? "\t" : ",";
-  CsvReader reader(open_bytes(path), path.string(), options);
-  const std::string where = fmt::format("file '{}', line 1", path.string());
+  std::vector<WantedColumn> wanted;
+  for (const FeatureSpec& feature : features) wanted.push_back({std::string(feature.name), '|'});
+  CsvReader reader = open_csv(path, wanted, options, support::open_records());
+  const std::string where =
+      fmt::format("file '{}'{}", path.string(), reader.rows() ? "" : ", line 1");
   std::vector<std::size_t> places;
   {
     const std::span<const std::string_view> header = reader.header();
@@ -157,8 +162,7 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
   for (std::span<const std::string_view> fields = reader.next(); !fields.empty();
        fields = reader.next()) {
     require<DataError>(reader.field_count() == fields.size() && fields.size() == places.size(),
-                       "file '{}', line {}: {}", path.string(), reader.line(),
-                       reader.wrong_field_count());
+                       "{}: {}", reader.where(), reader.wrong_field_count());
     for (std::size_t f = 0; f < features.size(); ++f) {
       std::string_view text = fields[places[f]];
       const TableSpec& table = tables[static_cast<std::size_t>(feature_table[f])];
@@ -166,16 +170,14 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
         const std::size_t end = std::min(text.find('|'), text.size());
         std::int64_t id = 0;
         const auto [rest, error] = std::from_chars(text.data(), text.data() + end, id);
-        require<DataError>(
-            error == std::errc() && rest == text.data() + end,
-            "file '{}', line {}: '{}' of feature '{}' is no id; ids are row numbers, "
-            "with | between those of one sample",
-            path.string(), reader.line(), text.substr(0, end), features[f].name);
+        require<DataError>(error == std::errc() && rest == text.data() + end,
+                           "{}: '{}' of feature '{}' is no id; ids are row numbers, "
+                           "with | between those of one sample",
+                           reader.where(), text.substr(0, end), features[f].name);
         require<DataError>(id >= 0 && id < table.rows,
-                           "file '{}', line {}: id {} of feature '{}' is not in table '{}' of {} "
+                           "{}: id {} of feature '{}' is not in table '{}' of {} "
                            "rows",
-                           path.string(), reader.line(), id, features[f].name, table.name,
-                           table.rows);
+                           reader.where(), id, features[f].name, table.name, table.rows);
         all[f].ids.push_back(id);
         text.remove_prefix(std::min(end + 1, text.size()));
       }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clicks.hpp"
 
+#include "../support/parquet.hpp"
 #include "model_shape.hpp"
 
 #include <tessera/core/random.hpp>
@@ -344,7 +345,8 @@ class TabularClicks final : public Clicks {
                .seed = options.seed,
                .max_rows = options.max_rows,
                .min_count = options.min_count,
-               .keys = options.vocabulary}),
+               .keys = options.vocabulary,
+               .open = support::open_records()}),
         path_(options.data) {
     const Schema& schema = file_.schema();
     shape_.numbers = std::max<std::int64_t>(std::ssize(schema.numeric), 1);

@@ -455,7 +455,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       ->option_text("FILE|DIR [synthetic clicks]");
   CLI::Option* schema =
       add("--schema", options.schema,
-          "YAML file that says what the columns of --data mean, a CSV or TSV file with a header, "
+          "YAML file that says what the columns of --data mean, a CSV, TSV, Parquet or Arrow file, "
           "also of gzip or zstd (docs/your_own_data.md)")
           ->option_text("FILE");
   schema->needs("--data");

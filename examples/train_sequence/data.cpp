@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "data.hpp"
 
+#include "../support/parquet.hpp"
 #include "../support/report.hpp"
 
 #include <tessera/core/error.hpp>
@@ -43,7 +44,8 @@ Data::Data(const Options& options) {
                       .after_option = "-column",
                       .bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal,
                       .memory_bytes = static_cast<std::size_t>(options.sort_memory_mib) << 20,
-                      .temporary_folder = options.temporary_folder});
+                      .temporary_folder = options.temporary_folder,
+                      .open = support::open_records()});
     histories_ = file_->histories();
     description_ = options.data;
     if (file_->on_disk()) description_ += ", sorted on disk";

@@ -68,11 +68,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   };
 
   app.option_defaults()->group("Data");
-  CLI::Option* const data =
-      add("--data", options.data,
-          "Text file of events in any order, as CSV or TSV with a line of names, also of gzip or "
-          "zstd: a user, an item and a time in each line")
-          ->option_text("FILE [made-up histories]");
+  CLI::Option* const data = add("--data", options.data,
+                                "File of events in any order, as CSV or TSV with a line of names, "
+                                "also of gzip or zstd, or "
+                                "Parquet or Arrow: a user, an item and a time in each line")
+                                ->option_text("FILE [made-up histories]");
   add("--user-column", options.user_column, "Name of a column")->needs(data);
   add("--item-column", options.item_column, "Name of a column")->needs(data);
   add("--time-column", options.time_column, "Name of a column of whole numbers")->needs(data);

@@ -312,8 +312,12 @@ class CriteoReader {
   std::string describe(const Line& line, int field, const char* fault) const {
     const std::string_view text(line.begin, static_cast<std::size_t>(line.end - line.begin));
     const std::string place = fmt::format("file '{}', line {}", name_, line_);
-    if (const std::string other = detail::not_text(detail::file_kind(text.substr(0, 16)));
-        line_ == 1 && !other.empty())
+    const detail::FileKind kind = detail::file_kind(text.substr(0, 16));
+    if (line_ == 1 && (kind.format == "Parquet" || kind.format == "Arrow"))
+      return fmt::format(
+          "{}: this is a {} file; it needs a schema that says what its columns mean: --schema FILE",
+          place, kind.format);
+    if (const std::string other = detail::not_text(kind); line_ == 1 && !other.empty())
       return fmt::format("{}: {}", place, other);
     const std::size_t mac = text.find('\r');
     if (line_ == 1 && mac != std::string_view::npos)

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/text.hpp>
 #include <tessera_data/criteo.hpp>
+#include <tessera_data/record_source.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -57,13 +58,7 @@ inline char quote_named(std::string_view name) {
 /// what names the column. Throws DataError for one that is missing or there twice.
 inline std::size_t column_place(std::span<const std::string_view> header, std::string_view column,
                                 std::string_view where, std::string_view who) {
-  const auto is_column = [&](std::string_view name) {
-    if (!name.starts_with(column)) return false;
-    name.remove_prefix(column.size());
-    for (const std::string_view type : {"", ":token", ":token_seq", ":float", ":float_seq"})
-      if (name == type) return true;
-    return false;
-  };
+  const auto is_column = [&](std::string_view name) { return detail::names_column(name, column); };
   const auto found = std::find_if(header.begin(), header.end(), is_column);
   if (found == header.end()) {
     std::string there;
@@ -122,6 +117,16 @@ class CsvReader {
     if (begin.starts_with("\xef\xbb\xbf")) at_ = begin_ = kMark;
   }
 
+  /// Reads from rows that are no text; of the options it takes `empty_words`, and `first_line` as
+  /// the number of the first row.
+  CsvReader(RecordSource records, std::string name, CsvReaderOptions options)
+      : records_(std::move(records)),
+        name_(std::move(name)),
+        options_(std::move(options)),
+        next_line_(options_.first_line) {
+    options_.columns = std::move(records_.columns);
+  }
+
   /// Returns the names of the columns: those of the options, else the first record. Throws
   /// DataError where there is none. Valid until the next record is read.
   std::span<const std::string_view> header() {
@@ -139,6 +144,7 @@ class CsvReader {
   /// record with more fields than there should be, one more than that. Throws DataError, with file
   /// and line, for quotes that are wrong and for a record that is too long.
   std::span<const std::string_view> next() {
+    if (records_.next) return next_row();
     for (;;) {
       if (begin_ == end_ && !fill()) return fields_.clear(), fields_;
       line_ = next_line_;
@@ -174,6 +180,12 @@ class CsvReader {
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const std::string& name() const { return name_; }
+  /// Returns whether records are rows of a file that is no text; then `line` is a row, from 1.
+  bool rows() const { return records_.next != nullptr; }
+  /// Returns file and line, or row, of the last record, for messages.
+  std::string where() const {
+    return fmt::format("file '{}', {} {}", name_, rows() ? "row" : "line", line_);
+  }
 
  private:
   static constexpr std::size_t kMark = 3;
@@ -185,8 +197,19 @@ class CsvReader {
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
-    throw DataError(fmt::format("file '{}', line {}: {}", name_, line_,
-                                fmt::format(text, std::forward<Args>(args)...)));
+    throw DataError(fmt::format("{}: {}", where(), fmt::format(text, std::forward<Args>(args)...)));
+  }
+
+  std::span<const std::string_view> next_row() {
+    const std::span<const std::string_view> row = records_.next();
+    fields_.assign(row.begin(), row.end());
+    count_ = fields_.size();
+    line_ = next_line_++;
+    const auto& words = options_.empty_words;
+    if (!words.empty())
+      for (std::string_view& field : fields_)
+        if (std::find(words.begin(), words.end(), field) != words.end()) field = {};
+    return fields_;
   }
 
   /// Gets more bytes behind those held; false at the end of the source.
@@ -338,6 +361,7 @@ class CsvReader {
   }
 
   ByteSource source_;
+  RecordSource records_;
   std::string name_;
   CsvReaderOptions options_;
   std::int64_t line_ = 0, next_line_, lines_ = 1, at_ = 0, offset_ = 0;

@@ -40,6 +40,7 @@ struct HistoryReaderOptions {
   BadLines bad_lines = BadLines::fatal;
   std::size_t memory_bytes = std::size_t{256} << 20;  ///< for events; more of them go to a file
   std::filesystem::path temporary_folder = {};        ///< of that file; empty: the system's
+  OpenRecords open = {};                              ///< what opens files that are no text
 };
 
 /// The histories of all users in a CSV or TSV file of events, which may be compressed, in any
@@ -50,19 +51,14 @@ struct HistoryReaderOptions {
 /// rows. Throws DataError, with file, line and column, for records that are none.
 class HistoryReader {
  public:
-  explicit HistoryReader(const std::filesystem::path& path, HistoryReaderOptions options = {})
-      : HistoryReader(open_bytes(path), path.string(), std::move(options)) {}
+  explicit HistoryReader(const std::filesystem::path& path,
+                         const HistoryReaderOptions& options = {})
+      : HistoryReader(records_of(path, options), path, options) {}
 
   /// Reads from any source of bytes; `name` is the file's in messages.
   HistoryReader(ByteSource source, std::string name, HistoryReaderOptions options = {})
       : name_(std::move(name)), options_(std::move(options)) {
-    require(options_.memory_bytes > 0, "HistoryReader: memory_bytes must be positive");
-    if (options_.temporary_folder.empty())
-      options_.temporary_folder = std::filesystem::temp_directory_path();
-    Sort sort(options_.temporary_folder, options_.memory_bytes);
-    read(std::move(source), sort);
-    number_items();
-    collect(sort);
+    fill([&] { return text_of(std::move(source)); });
   }
 
   HistoryReader(HistoryReader&&) = default;
@@ -137,6 +133,47 @@ class HistoryReader {
     static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   };
 
+  static RecordSource records_of(const std::filesystem::path& path,
+                                 const HistoryReaderOptions& options) {
+    if (!options.open) return {};
+    std::vector<WantedColumn> wanted{{options.user}, {options.item}, {options.time}};
+    if (!options.label.empty()) wanted.push_back({options.label});
+    return options.open(path, wanted, 0);
+  }
+  /// Reads rows, or text where there are none.
+  HistoryReader(RecordSource rows, const std::filesystem::path& path,
+                const HistoryReaderOptions& options)
+      : name_(path.string()), options_(options) {
+    fill([&] {
+      return rows.next ? CsvReader(std::move(rows), name_,
+                                   {.empty_words = options_.empty_words, .first_line = 1})
+                       : text_of(open_bytes(path));
+    });
+  }
+
+  CsvReader text_of(ByteSource source) const {
+    auto [separator, whole] = look_at_first_line(std::move(source));
+    if (!options_.separator.empty()) separator = options_.separator;
+    return {std::move(whole),
+            name_,
+            {.separator = separator,
+             .quote = options_.quote,
+             .columns = options_.columns,
+             .empty_words = options_.empty_words}};
+  }
+
+  /// Reads, sorts and keeps the events of the reader that `open()` returns.
+  template <class Open>
+  void fill(const Open& open) {
+    require(options_.memory_bytes > 0, "HistoryReader: memory_bytes must be positive");
+    if (options_.temporary_folder.empty())
+      options_.temporary_folder = std::filesystem::temp_directory_path();
+    Sort sort(options_.temporary_folder, options_.memory_bytes);
+    read(open(), sort);
+    number_items();
+    collect(sort);
+  }
+
   /// Returns the separator, and a source that begins anew.
   static std::pair<std::string, ByteSource> look_at_first_line(ByteSource source) {
     std::string begin(std::size_t{1} << 16, '\0');
@@ -159,17 +196,11 @@ class HistoryReader {
             }};
   }
 
-  void read(ByteSource source, Sort& sort) {
-    auto [separator, whole] = look_at_first_line(std::move(source));
-    if (!options_.separator.empty()) separator = options_.separator;
-    CsvReader csv(std::move(whole), name_,
-                  {.separator = separator,
-                   .quote = options_.quote,
-                   .columns = options_.columns,
-                   .empty_words = options_.empty_words});
+  void read(CsvReader csv, Sort& sort) {
     const std::span<const std::string_view> header = csv.header();
-    const std::string where = options_.columns.empty()
-                                  ? fmt::format("file '{}', line {}", name_, csv.line())
+    const std::string where = csv.rows() ? fmt::format("file '{}'", name_)
+                              : options_.columns.empty()
+                                  ? csv.where()
                                   : fmt::format("file '{}', the columns given for it", name_);
     const auto place = [&](const std::string& column, std::string_view option) {
       return column_place(
@@ -187,7 +218,7 @@ class HistoryReader {
         sort.add(record);
         continue;
       }
-      const std::string text = fmt::format("file '{}', line {}{}", name_, csv.line(), fault);
+      const std::string text = csv.where() + fault;
       if (options_.bad_lines == BadLines::fatal) throw DataError(text);
       if (bad_lines_++ == 0) first_bad_line_ = text;
     }

@@ -99,6 +99,28 @@ inline CsvReaderOptions csv_options(const Schema& schema, std::string separator)
           .empty_words = schema.empty_words};
 }
 
+/// Returns the columns of a schema.
+inline std::vector<WantedColumn> wanted_columns(const Schema& schema) {
+  std::vector<WantedColumn> wanted{{schema.label}};
+  for (const NumericColumn& column : schema.numeric) wanted.push_back({column.name});
+  for (const CategoricalColumn& column : schema.categorical)
+    wanted.push_back({column.name, column.list});
+  return wanted;
+}
+
+/// Returns a reader of a file's records: of rows from `first` on if `open` knows such a file, else
+/// of text, which may be compressed.
+inline CsvReader open_csv(const std::filesystem::path& path, std::span<const WantedColumn> wanted,
+                          CsvReaderOptions options, const OpenRecords& open = {},
+                          std::int64_t first = 0) {
+  if (open)
+    if (RecordSource records = open(path, wanted, first); records.next)
+      return {std::move(records),
+              path.string(),
+              {.empty_words = std::move(options.empty_words), .first_line = first + 1}};
+  return {open_bytes(path), path.string(), std::move(options)};
+}
+
 /// Reads samples from text, as a schema describes them. A record with a wrong number of fields, a
 /// label outside [0, 1], a number that is none or not finite is a DataError with file, line and
 /// column, or is counted and skipped. The schema must outlive the reader.
@@ -113,11 +135,17 @@ class TabularReader {
         places_(places(schema, csv_)) {
     choose_lists();
   }
-  /// Reads a whole file, which may be compressed.
+  /// Reads a whole file, which may be compressed; where `open` knows it, from row `first` on.
   TabularReader(const std::filesystem::path& path, const Schema& schema,
-                BadLines bad_lines = BadLines::fatal)
-      : TabularReader(open_bytes(path), path.string(), schema, separator_of(schema, path),
-                      bad_lines) {}
+                BadLines bad_lines = BadLines::fatal, const OpenRecords& open = {},
+                std::int64_t first = 0)
+      : schema_(&schema),
+        bad_lines_(bad_lines),
+        csv_(open_csv(path, wanted_columns(schema), csv_options(schema, separator_of(schema, path)),
+                      open, first)),
+        places_(places(schema, csv_)) {
+    choose_lists();
+  }
   /// Reads from a record on whose line is `line`.
   TabularReader(ByteSource source, std::string name, const Schema& schema, std::string separator,
                 BadLines bad_lines, ColumnPlaces places, std::int64_t line)
@@ -141,7 +169,7 @@ class TabularReader {
         if (block.size++ == 0) line_ = csv_.line(), offset_ = csv_.offset();
         continue;
       }
-      fault_ = fmt::format("file '{}', line {}{}", csv_.name(), csv_.line(), fault_);
+      fault_ = csv_.where() + fault_;
       if (bad_lines_ == BadLines::fatal) throw DataError(fault_);
       if (skipped_++ == 0) first_skipped_ = fault_;
       const auto kept = static_cast<std::size_t>(block.size);
@@ -157,6 +185,8 @@ class TabularReader {
   std::int64_t line() const { return line_; }
   std::int64_t offset() const { return offset_; }
   const ColumnPlaces& places() const { return places_; }
+  /// Returns whether the file is no text; then `line` is a row, from 1.
+  bool rows() const { return csv_.rows(); }
   /// Return the bad lines so far, and what was wrong with the first.
   std::int64_t bad_lines() const { return skipped_; }
   const std::string& first_bad_line() const { return first_skipped_; }
@@ -171,8 +201,9 @@ class TabularReader {
   static ColumnPlaces places(const Schema& schema, CsvReader& csv) {
     const std::span<const std::string_view> header = csv.header();
     return {schema, header,
-            schema.columns.empty() ? fmt::format("file '{}', line {}", csv.name(), csv.line())
-                                   : fmt::format("file '{}'", schema.name)};
+            csv.rows()               ? fmt::format("file '{}'", csv.name())
+            : schema.columns.empty() ? csv.where()
+                                     : fmt::format("file '{}'", schema.name)};
   }
   void choose_lists() {
     lists_ = std::any_of(schema_->categorical.begin(), schema_->categorical.end(),

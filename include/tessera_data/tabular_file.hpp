@@ -37,14 +37,15 @@ struct TabularFileOptions {
   std::uint64_t seed = 0;           ///< of orders and hashes
   std::int64_t max_rows = 1 << 20;  ///< and min_count: see TabularEncoderOptions
   std::int64_t min_count = 1;
-  bool keys = false;  ///< ids stay keys, for a Vocabulary
+  bool keys = false;      ///< ids stay keys, for a Vocabulary
+  OpenRecords open = {};  ///< what opens files that are no text
 };
 
 /// The samples of a CSV or TSV file of any length, for training and test, in the memory of a few
 /// windows. The constructor passes over the file twice: to count, and to learn what the encoder
-/// needs. In training each epoch goes through the file's blocks in a new
-/// random order (of compressed files: in the file's), `window` samples at a time, which are mixed;
-/// the next window is read meanwhile. A file of one window stays in memory. The order depends on
+/// needs. In training each epoch goes through the file's blocks in a new random order (of
+/// compressed files, and of those that `open` knows: in the file's), `window` samples at a time,
+/// which are mixed; the next window is read meanwhile. A file of one window stays in memory. The order depends on
 /// the options alone, not on who asks for which part. Every block must hold at each reading what it
 /// held at the first: else the file changed, a DataError. Reading is thread-safe.
 class TabularFile {
@@ -56,7 +57,8 @@ class TabularFile {
             options.window, options.threads);
     require(options.test_fraction >= 0 && options.test_fraction < 1,
             "TabularFile: test_fraction ({}) must be in [0, 1)", options.test_fraction);
-    blocks_.emplace(path_, schema_, options.bad_lines, options.block, [](const TabularBlock&) {});
+    blocks_.emplace(
+        path_, schema_, options.bad_lines, options.block, [](const TabularBlock&) {}, options.open);
     test_ = std::llround(static_cast<double>(samples()) * options.test_fraction);
     train_ = samples() - test_;
     require<DataError>(train_ > 0, "file '{}' holds {} samples, none of them to train on",
@@ -134,12 +136,12 @@ class TabularFile {
         blocks_->read(numbers[i], block);
         if (is_training) cut(block, train_ - blocks_->first_sample(numbers[i]));
         const std::string where =
-            fmt::format("file '{}', after line {}", path_.string(), blocks_->line(numbers[i]));
+            fmt::format("file '{}', after {}", path_.string(), blocks_->where(numbers[i]));
         options_.keys ? encoder_->encode_numbers(block, where) : encoder_->encode(block, where);
       }
     };
     std::vector<std::future<void>> helpers;
-    for (int t = 1; t < options_.threads && !blocks_->compressed(); ++t)
+    for (int t = 1; t < options_.threads && !blocks_->in_order(); ++t)
       helpers.push_back(std::async(std::launch::async, work));
     work();
     for (std::future<void>& helper : helpers) helper.get();
@@ -159,7 +161,7 @@ class TabularFile {
                             : first + i);
     return numbers;
   }
-  bool shuffles_blocks() const { return !blocks_->compressed() && windows() > 1; }
+  bool shuffles_blocks() const { return !blocks_->in_order() && windows() > 1; }
   std::int64_t windows() const {
     return static_cast<std::int64_t>((blocks_->blocks_of(train_) + group_ - 1) / group_);
   }

@@ -533,6 +533,74 @@ TEST_CASE("a file in windows: each sample once an epoch, the same for any batche
   CHECK(epoch_of(whole, 0, 50).ids != epoch_of(whole, 1, 50).ids);
 }
 
+TEST_CASE("rows of files that are no text: samples of the same CSV file, from any row on") {
+  const TemporaryFolder folder;
+  const std::filesystem::path text = folder.path / "a.csv", path = folder.path / "a.rows";
+  write(text, 1000);
+  std::ofstream(path) << "no text";
+  Records rows;
+  for (int i = 0; i < 1000; ++i)
+    rows.push_back({std::to_string(i), "unread", std::to_string(i % 2),
+                    fmt::format("a{}{}", i % 7, i % 3 == 0 ? "|b" : "")});
+  std::vector<std::int64_t> begins;
+  std::vector<std::string> wanted_names;
+  const OpenRecords open = [&](const std::filesystem::path& file,
+                               std::span<const WantedColumn> wanted, std::int64_t first) {
+    RecordSource source;
+    if (file.extension() != ".rows") return source;
+    begins.push_back(first);
+    wanted_names.clear();
+    for (const WantedColumn& column : wanted)
+      wanted_names.push_back(column.name + (column.list != 0 ? " list" : ""));
+    source.columns = {"id", "other", "clicked", "tags"};
+    source.next = [&rows, at = static_cast<std::size_t>(first),
+                   fields = std::vector<std::string_view>()]() mutable {
+      fields.clear();
+      if (at < rows.size()) fields.assign(rows[at].begin(), rows[at].end()), ++at;
+      return std::span<const std::string_view>(fields);
+    };
+    return source;
+  };
+  // All in memory: the order of text. In windows: the file's order, as of compressed text.
+  const TabularFile whole(text, kTags, {.block = 16, .seed = 5}),
+      same(path, kTags, {.block = 16, .threads = 2, .seed = 5, .open = open});
+  CHECK(wanted_names == std::vector<std::string>{"clicked", "id", "tags list"});
+  CHECK(same.checksum() == whole.checksum());
+  CHECK(epoch_of(same, 3, 50).ids == epoch_of(whole, 3, 50).ids);
+  CHECK(epoch_of(same, 3, 50).rows == epoch_of(whole, 3, 50).rows);
+  const TabularFile file(path, kTags, {.block = 16, .window = 64, .seed = 5, .open = open});
+  CHECK(file.checksum() == whole.checksum());
+  const Epoch first = epoch_of(file, 0, 50);
+  std::vector<float> window(first.ids.begin(), first.ids.begin() + 64);
+  CHECK(first.ids != epoch_of(file, 1, 50).ids);
+  std::sort(window.begin(), window.end());
+  for (std::size_t i = 0; i < 64; ++i) CHECK(window[i] == static_cast<float>(i));
+  // What is read again is read from its own row on, not from the beginning.
+  begins.clear();
+  ClickBatch<std::int32_t> batch;
+  file.test_batch(0, 100, batch);
+  CHECK(batch.dense[99] == 999.0f);
+  CHECK(epoch_of(file, 0, 50).ids == first.ids);
+  CHECK(std::find(begins.begin(), begins.end(), 896) != begins.end());
+  // Faults name the row.
+  rows[2][2] = "2";
+  CHECK_THROWS_WITH_AS(
+      TabularFile(path, kTags, {.open = open}),
+      doctest::Contains("a.rows', row 3, column 'clicked': '2' is no label: a number from 0 to 1"),
+      DataError);
+  const TabularFile skipping(path, kTags, {.bad_lines = BadLines::skip, .open = open});
+  CHECK(skipping.bad_lines() == 1);
+  CHECK(epoch_of(skipping, 0, 50).ids.size() == 899);
+  rows[2][2] = "0";
+  // A file that changes meanwhile.
+  rows[950][0] = "7";
+  const TabularFile changes(path, kTags, {.block = 16, .window = 64, .open = open});
+  rows[950][0] = "8";
+  CHECK_THROWS_WITH_AS(changes.test_batch(0, 100, batch),
+                       doctest::Contains("a.rows' changed while it was read, near row 945"),
+                       DataError);
+}
+
 TEST_CASE("compressed files, and files that are cut off or change") {
   const TemporaryFolder folder;
   const std::filesystem::path plain = folder.path / "a.csv";

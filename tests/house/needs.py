@@ -21,6 +21,7 @@ HEADERS = {
     "JSON": ("nlohmann/",),
     "BOOST": ("boost/",),
     "TORCH": ("torch/", "ATen/"),
+    "GRPC": ("grpcpp/", "google/protobuf/"),
 }
 # NCCL brings the CUDA runtime to compilers that have none; a .cu or a .cuh file has nvcc's or the emulator's.
 CUDA_RUNTIME = "cuda_runtime_api.h"

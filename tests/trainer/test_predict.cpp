@@ -102,7 +102,7 @@ TEST_CASE("the trainer's probabilities, of a file without labels") {
     CHECK(outcome.status != 0);
     CHECK_MESSAGE(outcome.err.find(part) != std::string::npos, outcome.err);
   };
-  refused(data + "--out " + path("scores.txt"), "must end in .npy or .csv");
+  refused(data + "--out " + path("scores.txt"), "must end in .npy, .csv or .parquet");
   refused(data + "--keep note --out " + path("scores.npy"), "holds probabilities alone");
   refused(data + "--keep nota --out " + path("x.csv"), "nota");
   refused(data + "--out " + path("run") + "/x.csv", "--out");
