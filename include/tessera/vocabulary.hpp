@@ -3,6 +3,7 @@
 #pragma once
 
 // Raw keys to rows, while training sees them.
+#include <tessera/concepts/vocabulary_policy.hpp>
 #include <tessera/vocabulary/block.hpp>
 #include <tessera/vocabulary/layout.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
