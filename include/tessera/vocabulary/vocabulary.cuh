@@ -80,6 +80,7 @@ class Vocabulary<Comm, Cuda, Own> {
   /// Return lists in host memory.
   std::span<const detail::KeyRow> evicted() const { return changes_.evicted; }
   std::span<const detail::KeyRow> given() const { return changes_.given; }
+  bool reports_keys() const { return layout_.options.report_keys; }
 
   /// Does as Vocabulary::find.
   template <IdType Id>

@@ -96,6 +96,7 @@ class Vocabulary<Comm, Host, Own> {
   /// A row that is in both lists goes from one key to the other.
   std::span<const detail::KeyRow> evicted() const { return changes_.evicted; }
   std::span<const detail::KeyRow> given() const { return changes_.given; }
+  bool reports_keys() const { return layout_.options.report_keys; }
 
   /// Finds the rows of known keys, the shared row for all others. Changes nothing. Collective.
   template <IdType Id>
