@@ -144,7 +144,7 @@ class ColdRows {
     communicator.all_gather(std::span<const std::byte>(own), std::span<std::byte>(all),
                             std::vector<std::size_t>(ranks, total));
     // what two ranks have of a row is the same, and what one has not is zero
-    std::ranges::fill(own, std::byte{0});
+    own.assign(total, std::byte{0});
     for (std::size_t i = 0; i < all.size(); ++i) own[i % total] |= all[i];
     const auto shards = collection.tables().local_shards();
     for (std::size_t i = 0; i < back.size(); ++i)
