@@ -23,8 +23,9 @@ namespace tessera { inline namespace v0 {
 /// them back with the keys' next rows: a tier in host memory, of every rank for what it held. Takes
 /// the place of reset_rows.
 ///
+///     Vocabulary vocabulary(communicator, {.tables = {{.rows = 1'000'000}}, .report_keys = true});
 ///     ColdRows cold;
-///     vocabulary.learn(keys, std::span(rows));  // of VocabularyOptions::report_keys
+///     vocabulary.learn(keys, std::span(rows));
 ///     cold.exchange(communicator, vocabulary, embeddings);
 class ColdRows {
  public:
