@@ -120,13 +120,14 @@ void print(const Options& options, const Result& result, const Best& best) {
   if (best.auc) fmt::print("best possible test AUC {:.4f} (the true logits)\n", *best.auc);
 }
 
-void run(const Options& options) {
+void run(const Options& given) {
   std::optional<support::ResultFile> json, predictions;
   // before the training, so that what is not there and a bad path cost no time
-  static_cast<void>(backend_of(options));
-  if (!options.predictions.empty()) predictions.emplace(options.predictions, "--predictions");
-  if (!options.json.empty()) json.emplace(options.json);
-  const Data data(options);
+  static_cast<void>(backend_of(given));
+  if (!given.predictions.empty()) predictions.emplace(given.predictions, "--predictions");
+  if (!given.json.empty()) json.emplace(given.json);
+  const Data data(given);
+  const Options options = settled(given, data);
   const std::string header = predictions ? prediction_header(data) : "";
   fmt::print(
       "data: {}\n{} training histories, {} test histories; {} ranks of {} thread(s) on {}, plan "

@@ -3,12 +3,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains for a long time, kills the trainer again and again, and lets it go on under another plan, on other ranks.
 
-    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR] [--table-files]
+    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR] [--table-files | --vocabulary]
 
 Every training is cut into lives: each with its own ranks (threads, or processes of mpirun), plan, loader and way to save, all but the
 last killed with SIGKILL at a random moment (of an MPI job one process, which must end the others). Checked: each life goes on from the
 newest checkpoint; checkpoints never go back and do not pile up; the loss where a life begins is the loss where the one before it ended;
-a training's loss falls; the memory of a life does not grow; the finished model beats chance. Exit code 1 and the life's command at the first
+a training's loss falls; the memory of a life does not grow; the finished model beats chance.
+With --vocabulary rows come and go with the categories of a file that drifts, and each training's predictions must be, byte for byte, those of
+the same training on one rank that nothing disturbed. Exit code 1 and the life's command at the first
 fault; a summary at the end.
 """
 import argparse
@@ -27,7 +29,13 @@ PLANS = ["mixed", "table-wise", "column-wise", "row-wise", "grid", "replicated"]
 MODEL = ("--samples 1600000 --test-fraction 0.02 --max-rows 2000 --batch-size 256 --epochs 4 --power 1.05 --embedding-width 8 "
          "--bottom-mlp 32 --top-mlp 64 --constant-rates --save-every 200 --keep 3").split()
 SAVING = [[], ["--save-async"], ["--save-increments", "3"]]
+SAVING_KEYS = [*SAVING, ["--save-async", "--save-increments", "2"]]
 FILES = ["--host-memory", "1MiB"]  # of up to 5 MiB with states: caches of two batches and a little more
+# of a vocabulary that is too small for the file's categories: all that a life may differ in must give one model
+KEYS = ("--embedding-width 8 --bottom-mlp 16 --top-mlp 16 --batch-size 128 --epochs {epochs} --vocabulary --min-count 2 --max-rows 300 "
+        "--shuffle-window 1 --test-fraction 0.05 --virtual-ranks 4")
+POLICIES = [["--eviction", "oldest"], ["--eviction", "least-frequent", "--time-to-live", "40"],
+            ["--eviction", "oldest", "--admit-probability", "0.5", "--time-to-live", "30"], ["--eviction", "none", "--time-to-live", "50"]]
 GROWTH = 16 << 20  # bytes that a process may gain after its first seconds
 
 
@@ -68,6 +76,19 @@ def checkpoints(folder):
     return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name))
 
 
+def write_drifting_clicks(folder, lines):
+    """A CSV file in which old categories give way to new ones, and its schema."""
+    draw = random.Random(5)
+    with open(os.path.join(folder, "clicks.csv"), "w") as file:
+        file.write("y,n,user,item,tag\n")
+        for i in range(lines):
+            user, item = int(2000 * draw.random() ** 3) + i // 15, int(1000 * draw.random() ** 3) + i // 25
+            file.write(f"{int(draw.random() < (0.8 if user % 3 == 0 else 0.2))},{draw.randint(0, 9)},u{user},i{item},t{item % 50}\n")
+    with open(os.path.join(folder, "schema.yaml"), "w") as file:
+        file.write("label: y\nnumeric: [n]\ncategorical: [user, item, tag]\n")
+    return ["--data", os.path.join(folder, "clicks.csv"), "--schema", os.path.join(folder, "schema.yaml")]
+
+
 class Soak:
     def __init__(self, arguments):
         self.random = random.Random(arguments.seed)
@@ -76,16 +97,22 @@ class Soak:
         self.table_files = ["--table-files", os.path.join(self.folder, "tables"), *FILES] if arguments.table_files else []
         self.end = time.monotonic() + 60 * arguments.minutes
         self.has_mpi = shutil.which("mpirun") is not None and "mpi" in subprocess.run([self.trainer, "--help"], capture_output=True, text=True).stdout
-        self.trainings = self.lives = self.kills = self.steps = self.useful = self.measured = 0
+        self.same = self.trainings = self.lives = self.kills = self.steps = self.useful = self.measured = 0
         self.most_growth = 0
         self.kinds, self.losses = {}, []
+        self.small = arguments.minutes < 1  # of a test: a few seconds
+        self.data = write_drifting_clicks(self.folder, 6000 if self.small else 40000) if arguments.vocabulary else None
 
-    def life(self, save, optimizer):
+    def life(self, save, model):
         """One process or MPI job. Answers its results if it was allowed to end, else None."""
         r = self.random
-        ranks, plan, mpi = r.randint(1, 4), r.choice(PLANS), self.has_mpi and r.random() < 0.4
-        words = [self.trainer, *MODEL, "--optimizer", optimizer, "--plan", plan, "--loader", r.choice(["every-rank", "first-rank"]),
-                 "--save", save, "--resume", *r.choice(SAVING), *self.table_files, "--json", os.path.join(self.folder, "results.json")]
+        ranks, plan, mpi = r.choice([1, 2, 4]) if self.data else r.randint(1, 4), r.choice(PLANS), self.has_mpi and r.random() < 0.4
+        words = [self.trainer, *model, "--plan", plan, "--save", save, "--resume", *r.choice(SAVING_KEYS if self.data else SAVING), *self.table_files,
+                 "--json", os.path.join(self.folder, "results.json")]
+        if self.data:
+            words += ["--predictions", os.path.join(self.folder, "predictions"), "--save-every", "20", "--keep", "3"]
+        else:
+            words += ["--loader", r.choice(["every-rank", "first-rank"])]
         if r.random() < 0.3:
             words.append("--overlap")
         if mpi:
@@ -97,7 +124,8 @@ class Soak:
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         self.lives += 1
         before = checkpoints(save)
-        kill_at = time.monotonic() + r.uniform(3, 40) if r.random() < 0.85 else float("inf")
+        latest = 2 if self.small else 15 if self.data else 40
+        kill_at = time.monotonic() + r.uniform(latest / 8, latest) if r.random() < 0.85 else float("inf")
         with open(os.path.join(self.folder, "output.txt"), "w+") as output:
             job = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
                                    env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -115,7 +143,7 @@ class Soak:
                     for pid in trainers(job.pid):
                         last[pid] = resident(pid)
                         first.setdefault(pid, last[pid])
-                time.sleep(0.5)
+                time.sleep(0.1 if self.small else 0.5)
             try:
                 code = job.wait(timeout=90)
             except subprocess.TimeoutExpired:
@@ -172,17 +200,34 @@ class Soak:
         shutil.rmtree(save, ignore_errors=True)
         self.losses = []
         optimizer = self.random.choice(["sgd", "adagrad", "rowwise-adagrad", "adam"])
+        model = ["--optimizer", optimizer]
+        if self.data:
+            policy, accumulate = self.random.choice(POLICIES), self.random.choice(["1", "3"])
+            model += [*self.data, *KEYS.format(epochs=10 if self.small else 30).split(), *policy, "--accumulate", accumulate]
+            undisturbed = os.path.join(self.folder, "undisturbed")
+            words = [self.trainer, *model, "--ranks", "1", "--predictions", undisturbed]
+            self.command = " ".join(words)
+            whole = subprocess.run(words, capture_output=True, text=True)
+            if whole.returncode != 0:
+                raise Fault(f"undisturbed: exit code {whole.returncode}:\n{whole.stderr[-2000:]}")
+        else:
+            model += MODEL
         results = None
         while results is None:
             if time.monotonic() > self.end and self.trainings > 1:
                 return
-            results = self.life(save, optimizer)
+            results = self.life(save, model)
+        if self.data:
+            with open(undisturbed, "rb") as one, open(os.path.join(self.folder, "predictions"), "rb") as other:
+                if one.read() != other.read():
+                    raise Fault("its predictions are not those of the training that nothing disturbed")
+            self.same += 1
         tenth = max(1, len(self.losses) // 10)
         begin, end = (sum(loss for _, loss in part) / tenth for part in (self.losses[:tenth], self.losses[-tenth:]))
         print(f"training {self.trainings}, {optimizer}: loss {begin:.4f} -> {end:.4f}, AUC {results['auc']:.4f}, {self.lives} lives so far", flush=True)
-        if not end < begin:
+        if not self.data and not end < begin:
             raise Fault(f"the loss did not fall: {begin} -> {end}")
-        if not results["auc"] > 0.6:
+        if not self.data and not results["auc"] > 0.6:
             raise Fault(f"AUC {results['auc']}")
 
     def run(self):
@@ -195,6 +240,8 @@ class Soak:
             return 1
         print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills, {self.useful} lives saved "
               f"something new, {self.steps} steps kept; {self.measured} processes' memory followed, most growth {self.most_growth / 2**20:.1f} MiB")
+        if self.data:
+            print(f"{self.same} trainings ended with the bytes of predictions that the undisturbed one has")
         print("lives: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
         return 0
 
@@ -205,6 +252,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trainer", default=os.path.join(os.path.dirname(__file__), "..", "build", "release", "bin", "train_dlrm"))
     parser.add_argument("--table-files", action="store_true", help="rows of tables are in files behind caches")
+    parser.add_argument("--vocabulary", action="store_true", help="rows come and go with categories; compare with undisturbed trainings")
     parser.add_argument("--folder", help="where to work [a temporary folder]")
     arguments = parser.parse_args()
     if not os.access(arguments.trainer, os.X_OK):

@@ -165,6 +165,7 @@ tessera_test(trainer/tessera_plan JSON)
 tessera_test(trainer/warm_start JSON)
 tessera_test(trainer/ways_out JSON)
 
+tessera_test(vocabulary/cold_rows THREADS)
 tessera_test(vocabulary/ngram)
 tessera_test(vocabulary/ngram_tables THREADS)
 tessera_test(vocabulary/vocabulary)

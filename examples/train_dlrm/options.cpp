@@ -394,11 +394,26 @@ constexpr std::string_view kTestFraction = "--test-fraction",
                            kValidationFraction = "--validation-fraction";
 
 /// Options that say what the model is and how data become its rows; of made-up data the seed, too.
-constexpr std::array<std::string_view, 18> kModelOptions{
-    "--embedding-width", "--interaction-width", "--model",          "--bottom-mlp", "--top-mlp",
-    "--interaction",     "--cross-layers",      "--cross-rank",     "--max-rows",   "--min-count",
-    "--vocabulary",      "--eviction",          "--samples",        "--power",      "--scale",
-    "--synthetic-model", kTestFraction,         kValidationFraction};
+constexpr std::array<std::string_view, 20> kModelOptions{"--embedding-width",
+                                                         "--interaction-width",
+                                                         "--model",
+                                                         "--bottom-mlp",
+                                                         "--top-mlp",
+                                                         "--interaction",
+                                                         "--cross-layers",
+                                                         "--cross-rank",
+                                                         "--max-rows",
+                                                         "--min-count",
+                                                         "--vocabulary",
+                                                         "--eviction",
+                                                         "--admit-probability",
+                                                         "--time-to-live",
+                                                         "--samples",
+                                                         "--power",
+                                                         "--scale",
+                                                         "--synthetic-model",
+                                                         kTestFraction,
+                                                         kValidationFraction};
 
 std::optional<Options> parse_words(const std::vector<std::string>& words) {
   Options options;
@@ -504,6 +519,17 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   choose(add("--eviction", options.eviction,
              "Whose row a new category gets when a --vocabulary is full"),
          kEvictions)
+      ->needs(vocabulary);
+  limit<double>(add("--admit-probability", options.admit_probability,
+                    "A --vocabulary gives a row to a category that has been seen --min-count times "
+                    "with this probability in each batch that has it"),
+                1e-6, 1, "P")
+      ->needs(vocabulary);
+  limit<std::int64_t>(
+      add("--time-to-live", options.time_to_live,
+          "Batches after which a category of a --vocabulary that did not come again "
+          "loses its row; 0: never"),
+      0, 2147483647, "N")
       ->needs(vocabulary);
   flag("--skip-bad-lines", options.skip_bad_lines,
        "Count lines of a file that are no clicks, and go on");

@@ -41,6 +41,8 @@ struct Options {
   std::int64_t min_count = 10;
   bool vocabulary = false;  ///< rows are given to keys while training sees them
   std::string eviction = "least-frequent";
+  double admit_probability = 1;
+  std::int64_t time_to_live = 0;  ///< batches; 0: forever
   double power = 1.05;
   std::string synthetic_model;  ///< of tessera::synthetic_models; empty: Criteo's shape
   double scale = 1;             ///< of its rows

@@ -128,7 +128,9 @@ class Rank {
     const auto admit_after =
         static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
     for (const DataShape::Table& table : shape.tables)
-      made.tables.push_back({table.rows, admit_after, eviction});
+      made.tables.push_back({table.rows, admit_after, eviction,
+                             static_cast<float>(options.admit_probability),
+                             static_cast<std::uint32_t>(options.time_to_live)});
     for (const DataShape::Feature& feature : shape.features)
       made.feature_table.push_back(static_cast<int>(feature.table));
     return made;

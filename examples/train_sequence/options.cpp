@@ -139,7 +139,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit<std::int64_t>(add("--negatives", options.negatives,
                           "Items that each event's next one is told from, the same for a whole "
                           "batch; as many as there are items or more: all of them"),
-                      1, 1 << 24, "N");
+                      1, 1 << 24, "N", "1000, or all items of fewer");
   limit(add("--popularity", options.popularity,
             "Negatives are drawn by (how often an item occurs + 1) to this power"),
         0.0, 8.0, "A");
@@ -159,7 +159,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
          },
          "Passes over the training histories; auto: until the validation has not become better in "
          "--patience of them, and the best model, kept in DIR/best of --save, is tested")
-      ->option_text("E [10]");
+      ->option_text("E [auto; 10 if no history has an event to validate on]");
   limit(add("--patience", options.patience, "Epochs without a better one that end --epochs auto"),
         1, 1'000, "N");
   limit(add("--learning-rate", options.learning_rate,

@@ -35,12 +35,12 @@ struct Options {
   std::int64_t max_length = 50;
   float dropout = 0.2f;
 
-  std::int64_t negatives = 256;
-  double popularity = 0;  ///< negatives are drawn by (count + 1) to this power
+  std::int64_t negatives = 0;  ///< 0: not given
+  double popularity = 0;       ///< negatives are drawn by (count + 1) to this power
   bool log_q = false;
   std::int64_t batch_size = 128;
   static constexpr int kAutoEpochs = 1'000'001;
-  int epochs = 10;
+  int epochs = 0;           ///< 0: not given
   std::string best_folder;  ///< of the best model without --save
   int patience = 3;         ///< validations without a better one that end kAutoEpochs
   float learning_rate = 0.003f;

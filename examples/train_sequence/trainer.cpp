@@ -458,6 +458,17 @@ class Rank {
 
 }  // namespace
 
+Options settled(Options options, const Data& data) {
+  constexpr std::int64_t kNegatives = 1000;
+  constexpr int kEpochs = 10;
+  if (options.negatives == 0) options.negatives = std::min(kNegatives, data.histories().items);
+  const bool validates = data.validation().size() > 0;
+  require<DataError>(validates || !options.automatic(),
+                     "--epochs auto: no history has an event to validate on; give a number");
+  if (options.epochs == 0) options.epochs = validates ? Options::kAutoEpochs : kEpochs;
+  return options;
+}
+
 Result train(const Options& given, const Data& data) {
   Options options = given;
   // Without --save the best model is in a folder that ends with the run.

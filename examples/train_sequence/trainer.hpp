@@ -30,6 +30,9 @@ struct Result {
   std::int64_t steps = 0, dense_parameters = 0, embedding_parameters = 0;
 };
 
+/// Returns the options with what was not given as the data ask for.
+Options settled(Options options, const Data& data);
+
 /// Trains on ranks that are threads. Throws what the first rank threw.
 Result train(const Options& options, const Data& data);
 

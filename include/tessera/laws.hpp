@@ -11,3 +11,4 @@
 #include <tessera/laws/optimizer_laws.hpp>
 #include <tessera/laws/sequence_layer_laws.hpp>
 #include <tessera/laws/sharding_policy_laws.hpp>
+#include <tessera/laws/vocabulary_policy_laws.hpp>

@@ -210,6 +210,11 @@ class FrozenLookup {
           rows, table.width, ids,
           MatrixView<float>{sequence.values.data(), sequence.rows, sequence.width});
     });
+    if (bags.weights == nullptr) return;
+    for (std::int64_t i = 0; i < sequence.rows; ++i)
+      for (std::int64_t c = 0; c < sequence.width; ++c)
+        sequence.values[static_cast<std::size_t>(i * sequence.width + c)] *=
+            bags.weights[bags.begin(0) + i];
   }
 
   std::deque<FrozenFeature> features_;

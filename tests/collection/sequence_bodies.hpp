@@ -5,6 +5,7 @@
 // gpu/twin_cases.hpp.
 #pragma once
 
+#include <collection/weighted_values.hpp>
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
@@ -570,10 +571,111 @@ void what_backward_and_views_refuse() {
              {none.sequence(0).per_id({some.data(), 0, 16}),
               none.sequence(3).per_id({some.data(), 0, 12})});
   CHECK(same_bits(shards_of(e), before));
-  std::vector<FeatureSpec> weighted = features();
-  weighted[0].weighted = true;
-  CHECK(describe(make_layout({1}, tables(), weighted, {}).fault) ==
-        "Plan: feature 'history' is weighted; sequences and max pooling take no weights");
+}
+
+/// Weighted sequences and max pooling: what PyTorch makes of them, to the bit, under any plan and
+/// number of ranks, whether vectors are written where they are asked for or not.
+template <class Backend>
+void weights_as_pytorch() {
+  namespace golden = weighted_values;
+  constexpr int width = 8;
+  constexpr std::int64_t rows = 9;
+  const std::vector<std::vector<std::int64_t>> bags{{1, 4, 1}, {},  {7}, {4, 8, 8, 0},   // history
+                                                    {2, 4, 5}, {3}, {},  {4, 1, 2, 8}};  // best
+  const std::vector<FeatureSpec> features{{"history", "tag", Pooling::none, true},
+                                          {"best", "tag", Pooling::max, true}};
+  for (const auto& [ranks, cut] : {std::pair(1, Cut::whole), std::pair(2, Cut::rows),
+                                   std::pair(2, Cut::columns), std::pair(4, Cut::rows)})
+    for (const bool written : {false, true}) {
+      CAPTURE(ranks);
+      CAPTURE(written);
+      std::vector<Shard> shards;
+      for (int r = 0; r < ranks; ++r) {
+        if (cut == Cut::rows)
+          shards.push_back(
+              {0, {even_cut(rows, ranks, r), even_cut(rows, ranks, r + 1), 0, width}, r});
+        if (cut == Cut::columns) shards.push_back({0, {0, rows, 4 * r, 4 * r + 4}, r});
+        if (cut == Cut::whole) shards.push_back({0, {0, rows, 0, width}, r});
+      }
+      const Layout layout = make_layout({ranks}, {{"tag", rows, width}}, features, shards);
+      std::vector<float> after(std::size_t{rows} * width);
+      on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
+        EmbeddingsOn<Backend, CountingOn<Backend>> embeddings(c, backend, layout,
+                                                              {.learning_rate = 0.5f});
+        embeddings.tables().set("tag", {golden::table, rows, width});
+        const std::size_t first = static_cast<std::size_t>(4 / ranks * c.rank()),
+                          batch = static_cast<std::size_t>(4 / ranks);
+        std::vector<std::int64_t> ids, offsets{0};
+        std::vector<std::size_t> places;
+        std::vector<float> weights;
+        std::size_t place = 0;
+        for (std::size_t b = 0; b < bags.size(); place += bags[b++].size()) {
+          if (b % 4 < first || b % 4 >= first + batch) continue;
+          for (std::size_t i = 0; i < bags[b].size(); ++i) {
+            ids.push_back(bags[b][i]);
+            places.push_back(place + i);
+            weights.push_back(golden::weights[place + i]);
+          }
+          offsets.push_back(std::ssize(ids));
+        }
+        const std::size_t own = static_cast<std::size_t>(offsets[batch]);
+        std::vector<float> of_vectors, vectors(own * width);
+        for (std::size_t i = 0; i < own; ++i)
+          of_vectors.insert(of_vectors.end(), golden::of_vectors + places[i] * width,
+                            golden::of_vectors + (places[i] + 1) * width);
+        const std::vector<float> of_output(golden::of_output + first * width,
+                                           golden::of_output + (first + batch) * width);
+        const Array<std::int64_t, Backend> on_ids(backend, ids), on_offsets(backend, offsets);
+        const Array<float, Backend> on_weights(backend, weights), on_vectors(backend, vectors),
+            given_vectors(backend, of_vectors), given_output(backend, of_output),
+            of_weights(backend, std::vector<float>(ids.size()));
+        const KeyedJagged<std::int64_t> keyed{2,
+                                              static_cast<std::int64_t>(batch),
+                                              {on_ids.data(), ids.size()},
+                                              {on_offsets.data(), offsets.size()},
+                                              {on_weights.data(), weights.size()}};
+        const auto rows_of = static_cast<std::int64_t>(own);
+        const auto found =
+            written ? embeddings.forward(keyed, {{0, {on_vectors.data(), rows_of, width}}})
+                    : embeddings.forward(keyed);
+        if (!written) {
+          require<Error>(found.sequence(0).weights().size() == own, "the view has no weights");
+          found.sequence(0).materialize({on_vectors.data(), rows_of, width});
+        }
+        const std::vector<float> output = read(backend, found.values.data, batch * width);
+        vectors = on_vectors.read();
+        const std::vector<float> given(static_cast<std::size_t>(rows_of + 4) * width);
+        const Array<float, Backend> per_row(backend, given);
+        bool refused = written;
+        try {
+          if (!written)
+            embeddings.backward(found,
+                                {given_output.data(), static_cast<std::int64_t>(batch), width},
+                                {found.sequence(0).per_row(
+                                    {per_row.data(), found.sequence(0).rows().rows, width})});
+        } catch (const InvalidArgument&) {
+          refused = true;
+        }
+        require<Error>(refused, "a gradient per row of weighted vectors was taken");
+        embeddings.backward(found, {given_output.data(), static_cast<std::int64_t>(batch), width},
+                            std::span<float>(of_weights.data(), ids.size()),
+                            {found.sequence(0).per_id({given_vectors.data(), rows_of, width})});
+        const std::vector<float> grads = of_weights.read();
+        for (std::size_t i = 0; i < ids.size(); ++i)
+          require<Error>(grads[i] == golden::of_weights[places[i]],
+                         "weight {} gets {}, PyTorch has {}", places[i], grads[i],
+                         golden::of_weights[places[i]]);
+        for (std::size_t i = 0; i < vectors.size(); ++i)
+          require<Error>(vectors[i] == golden::vectors[places[i / width] * width + i % width],
+                         "vector {} differs", places[i / width]);
+        require<Error>(std::equal(output.begin(), output.end(), golden::output + first * width),
+                       "the output of rank {} differs", c.rank());
+        for (int rank = 0; rank < ranks; ++rank, c.barrier())
+          if (rank == c.rank()) embeddings.tables().get("tag", {after.data(), rows, width});
+      });
+      for (std::size_t i = 0; i < after.size(); ++i)
+        CHECK(std::abs(after[i] - golden::after[i]) < 1e-6);
+    }
 }
 
 /// History that is user-major: each rank's ids are few and repeat.

@@ -32,6 +32,9 @@ TEST_CASE("sequences and max pooling: model-parallel input gives the bits of own
 TEST_CASE("sequences: model-parallel ranks that differ are named") {
   sequences::model_parallel_ranks_that_differ<Host>();
 }
+TEST_CASE("sequences and max pooling with weights: as PyTorch has them, to the bit") {
+  sequences::weights_as_pytorch<Host>();
+}
 TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
   sequences::what_backward_and_views_refuse<Host>();
 }

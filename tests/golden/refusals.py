@@ -42,7 +42,6 @@ def main():
         (accumulated, lambda c: c["tables"][1].update(optimizer={"kind": "sgd", "lr": 1}), "optimizer"),
         (accumulated, lambda c: c["features"][0].update(hashed=True), "'hashed'"),
         (accumulated, lambda c: c["features"][0].update(pooling="sqrtn"), "sqrtn"),
-        (accumulated, lambda c: c["features"][2].update(weighted=True), "weights"),
         (accumulated, lambda c: c["clip"].update(per="row"), "'per'"),
         (accumulated, lambda c: c["clip"].update(kind="row_norm"), "row_norm"),
         (accumulated, lambda c: c["optimizer"].update(nesterov=True), "'nesterov'"),

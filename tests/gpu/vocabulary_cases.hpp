@@ -46,15 +46,25 @@ struct OneRankVocabulary {
   ThreadCommunicator communicator{group, 0};
 };
 
+/// A policy of a user's own, without admission: keys that are even are worth twice as much, and each
+/// forgets a half in 16 batches.
+struct Fading {
+  TESSERA_HOST_DEVICE std::uint32_t score(const SeenKey& seen) const {
+    const std::uint32_t age = (seen.now - seen.step) / 16;
+    return age > 31 ? 0 : ((seen.key % 2 == 0 ? 2 : 1) * (seen.count % 1000)) >> age;
+  }
+};
+
 /// One rank's vocabulary on both backends.
+template <class Own = detail::NoPolicy>
 class Both {
  public:
   using Id = std::int32_t;
 
   Both(ThreadCommunicator& communicator, const VocabularyOptions& options)
       : device_communicator_(communicator.group(), communicator.rank(), CudaTransfer(backend_)),
-        host(communicator, options),
-        device(device_communicator_, backend_, options) {}
+        host(communicator, options, std::vector<Own>(options.tables.size())),
+        device(device_communicator_, backend_, options, std::vector<Own>(options.tables.size())) {}
 
   /// Learns a batch, then finds it and some unknown keys. Whether both vocabularies say the same.
   bool step(const KeyedJagged<std::int64_t>& batch) {
@@ -70,7 +80,10 @@ class Both {
     reused_rows += expected_reused.size();
     bool same =
         rows.read() == expected &&
-        std::equal(reused.begin(), reused.end(), expected_reused.begin(), expected_reused.end());
+        std::equal(reused.begin(), reused.end(), expected_reused.begin(), expected_reused.end()) &&
+        std::ranges::equal(device.evicted(), host.evicted()) &&
+        std::ranges::equal(device.given(), host.given());
+    evicted_keys += host.evicted().size();
     Keys others(batch.ids.begin(), batch.ids.end());
     for (std::size_t i = 0; i < others.size(); i += 3) others[i] ^= 1;
     const OnGpu<std::int64_t> other_keys(backend_, others);
@@ -96,9 +109,9 @@ class Both {
   BasicThreadCommunicator<CudaTransfer> device_communicator_;
 
  public:
-  Vocabulary<ThreadCommunicator> host;
-  Vocabulary<BasicThreadCommunicator<CudaTransfer>, Cuda> device;
-  std::size_t reused_rows = 0;
+  Vocabulary<ThreadCommunicator, Host, Own> host;
+  Vocabulary<BasicThreadCommunicator<CudaTransfer>, Cuda, Own> device;
+  std::size_t reused_rows = 0, evicted_keys = 0;
 };
 
 KeyedJagged<std::int64_t> one_hot(const Keys& keys, std::int64_t features) {
@@ -118,8 +131,8 @@ TEST_CASE("one rank: admission, eviction and forgetting as on the host") {
       CAPTURE(admit_after);
       in_every_order([&] {
         OneRankVocabulary rank;
-        Both both(rank.communicator,
-                  {.tables = {{50, admit_after, eviction}}, .feature_table = {}});
+        Both<> both(rank.communicator,
+                    {.tables = {{50, admit_after, eviction}}, .feature_table = {}});
         for (int step = 0; step < (slow_run ? 4 : 25); ++step)
           CHECK(both.step(one_hot(drifting_keys(step, 90, 3000), 1)));
         CHECK(both.same());
@@ -128,12 +141,42 @@ TEST_CASE("one rank: admission, eviction and forgetting as on the host") {
     }
 }
 
+TEST_CASE("one rank: probability, time to live and a user's own policy as on the host") {
+  const auto run = [](auto& both, int first, int steps) {
+    for (int step = 0; step < steps; ++step)
+      CHECK(
+          both.step(one_hot(step % 16 == 15 ? Keys() : drifting_keys(first + step, 90, 3000), 1)));
+    CHECK(both.same());
+  };
+  OneRankVocabulary rank;
+  const int steps = slow_run ? 2 : 10;
+  for (const std::int64_t rows : {50, 2000}) {  // 2000: only sweeps take rows away
+    const detail::VocabularyTable table{.rows = rows, .admit_probability = 0.5f, .time_to_live = 4};
+    Both<> both(rank.communicator, {.tables = {table}, .feature_table = {}, .report_keys = true});
+    Both<Fading> fading(rank.communicator,
+                        {.tables = {table}, .feature_table = {}, .report_keys = true});
+    for (const std::int64_t begin : {0, 60, 125}) {
+      if (begin > 0) {
+        both.host.set_step(begin);
+        both.device.set_step(begin);
+        fading.host.set_step(begin);
+        fading.device.set_step(begin);
+      }
+      run(both, static_cast<int>(begin), steps);
+      run(fading, static_cast<int>(begin), steps);
+    }
+    if (slow_run) continue;
+    CHECK(both.evicted_keys > 20);
+    CHECK(fading.evicted_keys > 20);
+  }
+}
+
 TEST_CASE(
     "several tables and blocks, bags, keys that are seen rarely, the same table for two features") {
   const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {70, 2}, {600, 5}},
                                   .feature_table = {0, 1, 0, 2}};
   OneRankVocabulary rank;
-  Both both(rank.communicator, options);
+  Both<> both(rank.communicator, options);
   const int size = slow_run ? 100 : 1500;
   for (int step = 0; step < (slow_run ? 3 : 9); ++step)
     CHECK(both.step(one_hot(drifting_keys(step, 4 * size, 60'000), 4)));
@@ -148,7 +191,7 @@ TEST_CASE(
 
 TEST_CASE("keys without a row are forgotten, in several rounds") {
   OneRankVocabulary rank;
-  Both both(rank.communicator, {.tables = {{600, 9}, {600, 9}}, .feature_table = {}});
+  Both<> both(rank.communicator, {.tables = {{600, 9}, {600, 9}}, .feature_table = {}});
   Keys keys;  // of the first feature; then of the second, which forgets nothing
   for (std::int64_t i = 0; i < 200; ++i) keys.push_back(i);
   for (std::int64_t i = 0; i < 1800; ++i) keys.push_back(1000 + i / 2);
@@ -166,7 +209,7 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
   std::vector<std::vector<detail::VocabularyRecords>> saved(
       2, std::vector<detail::VocabularyRecords>(3));
   run_ranks(3, [&](ThreadCommunicator& communicator) {
-    Both both(communicator, options);
+    Both<> both(communicator, options);
     for (int step = 0; step < 6; ++step) {
       const Keys keys = drifting_keys(step * 7 + communicator.rank(),
                                       3 * (slow_run ? 20 : 120) * (communicator.rank() + 1), 9000);
@@ -180,7 +223,7 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
           both.device.export_records(t);
   });
   OneRankVocabulary rank;
-  Both both(rank.communicator, options);
+  Both<> both(rank.communicator, options);
   CHECK(both.step(one_hot(drifting_keys(99, 300, 9000), 3)));  // what is replaced
   for (int t = 0; t < 2; ++t) {
     both.host.import_records(t, saved[static_cast<std::size_t>(t)]);

@@ -24,6 +24,7 @@
 #include <tessera/optimizer/schedule.hpp>
 #include <tessera/sequence/jagged.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
+#include <tessera/vocabulary/cold_rows.hpp>
 #include <tessera/vocabulary/ngram_hash.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 #include <tessera_data/binary_dataset.hpp>

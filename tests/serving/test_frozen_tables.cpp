@@ -23,6 +23,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 using namespace tessera;
@@ -301,6 +302,20 @@ TEST_CASE("bad ids, features and shapes") {
   CHECK(each(BadIds::zero_vector) == std::vector{row(4), nothing, nothing, row(299)});
   CHECK(each(BadIds::clamp) == std::vector{row(4), row(299), row(0), row(299)});
   CHECK(each(BadIds::wrap) == std::vector{row(4), row(0), row(299), row(299)});
+  {
+    const std::vector<FrozenFeature> weighted{{"query", "query"},
+                                              {"each", "query", Pooling::none, true}};
+    const std::vector<float> weights{9, 9, 2, 0.5f, 1, -1};
+    const std::vector<std::int64_t> good{3, 5, 4, 298, 7, 299};
+    FrozenLookup<std::int64_t> lookup(tables, weighted);
+    lookup.pool({2, 2, good, bags, weights}, out);
+    CHECK(std::vector<float>(values.begin(), values.begin() + 20) == row(3));
+    const MatrixView<const float> rows = lookup.sequence(1);
+    for (const auto& [i, id, weight] :
+         {std::tuple(0, 4, 2.0f), std::tuple(1, 298, 0.5f), std::tuple(3, 299, -1.0f)})
+      for (int c = 0; c < 20; ++c)
+        CHECK(rows.row(i)[c] == weight * row(id)[static_cast<std::size_t>(c)]);
+  }
   CHECK_THROWS_AS(each(BadIds::throw_error), BadId);
   CHECK_THROWS_AS(row(300), BadId);
   CHECK_THROWS_AS(strict.pool(batch, {values.data(), 2, 19}), InvalidArgument);

@@ -902,6 +902,51 @@ def test_watch(binaries, folder):
     server.end()
 
 
+def test_day_two(binaries, folder):
+    """A run that began with another's checkpoint feeds a server: increments with rows that came and went, each as evaluate_model has them."""
+    options = ["--vocabulary", "--eviction", "oldest", "--time-to-live", "20", "--min-count", "1", "--max-rows", "200"]
+    today, yesterday = folder / "today.tsv", folder / "clicks.tsv"
+    rng = random.Random(9)
+    with open(today, "w") as out:  # half of the categories are new
+        for line in yesterday.read_text().splitlines():
+            fields = line.split("\t")
+            out.write("\t".join([*fields[:14], *(f"f{f[1:]}" if f and rng.random() < 0.5 else f for f in fields[14:])]) + "\n")
+    train(binaries, folder / "day1", "--data", yesterday, *options)
+    run = subprocess.run([binaries / "train_dlrm", "--data", today, *options, *MODEL, "--start-from", folder / "day1", "--save", folder / "day2",
+                          "--save-every", "8", "--save-increments", "2"], check=True, capture_output=True, text=True)
+    check("table C1: " in run.stdout and "rows come from the checkpoint's 200" in run.stdout, run.stdout[:3000])
+    saves = sorted((folder / "day2").glob("step-*"))
+    increments = ["base" in json.loads((save / "manifest.json").read_text()) for save in saves]
+    check(increments.count(True) >= 2 and not increments[0], increments)
+    lines = [line.split("\t") for line in today.read_text().splitlines()[-TEST:]]
+    without = folder / "today-test.tsv"
+    columns = ",".join(["y", *(f"I{i + 1}" for i in range(13)), *(f"C{i + 1}" for i in range(26))])
+    without.write_text("".join("\t".join(line) + "\n" for line in lines))
+    live, seen = folder / "live2", folder / "seen2"
+    live.mkdir()
+    shutil.copytree(saves[0], live / saves[0].name)
+    server = Server(binaries, "--checkpoint", live, "--watch", "0.02")
+    answers = []
+    for save in saves:
+        if save != saves[0]:
+            shutil.copytree(save, live / "tmp")
+            (live / "tmp").rename(live / save.name)
+        shutil.copytree(save, seen / save.name)
+        step, until = int(save.name[5:]), time.monotonic() + 60
+        while server.json("GET", "/v2/models/model")[1]["parameters"]["step"] != step:
+            check(time.monotonic() < until, "step", step, "is not served")
+            time.sleep(0.01)
+        scores = folder / "scores2.npy"
+        subprocess.run([binaries / "evaluate_model", "predict", "--checkpoint", seen, "--data", without, "--out", scores, "--separator", "tab",
+                        "--columns", columns], check=True, stdout=subprocess.DEVNULL)
+        data = scores.read_bytes()
+        expected = array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+        compare(server, lines, criteo_columns, expected)
+        answers.append(expected.tobytes())
+    check(len(set(answers)) == len(answers), "increments change nothing")
+    server.end()
+
+
 def flip(path):
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -1132,6 +1177,7 @@ def main():
         test_histories(arguments.binaries, folder)
         test_versions(arguments.binaries, folder)
         test_watch(arguments.binaries, folder)
+        test_day_two(arguments.binaries, folder)
         test_evaluate(arguments.binaries, folder)
         test_fuzz(arguments.binaries, folder, arguments.requests)
         test_load(arguments.binaries, folder, arguments.seconds)

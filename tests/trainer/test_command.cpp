@@ -405,6 +405,11 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--predictions /no/such/folder/file", "--predictions: cannot write", 1);
   check_fails("--samples 1", "--samples");
   check_fails("--eviction oldest", "--eviction requires --vocabulary");
+  check_fails("--time-to-live 5", "--time-to-live requires --vocabulary");
+  check_fails("--vocabulary --time-to-live -1", "--time-to-live");
+  check_fails("--admit-probability 0.5", "--admit-probability requires --vocabulary");
+  check_fails("--vocabulary --admit-probability 0", "--admit-probability");
+  check_fails("--vocabulary --admit-probability 1.5", "--admit-probability");
   check_fails("--json /no/such/folder/file", "/no/such/folder/file", 1);
   const Outcome unwritable = train_dlrm(kTiny + "--save /proc/no/such/folder", false);
   CHECK(unwritable.err.find("--save: cannot write to the folder '/proc/no/such/folder'") !=

@@ -445,7 +445,8 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
              "--gradient-codec bf16 --plan grid",
        1e-5},
       {own + "--bottom-mlp 8 --interaction concat --deduplicate --plan-file " + path("plan.json")},
-      {own + "--vocabulary --eviction oldest --max-rows 9 --overlap --model wide-deep"},
+      {own + "--vocabulary --eviction oldest --admit-probability 0.8 --time-to-live 3 --max-rows 9 "
+             "--overlap --model wide-deep"},
       {" --config " + path("shared.ini") +
        " --batch-size 100 --top-mlp 16 --embedding-width 20 --optimizer sgd --learning-rate 1 "
        "--schedule warmup:3,hold:9 --dense-schedule hold:9 --ranks 1 " +

@@ -381,10 +381,11 @@ TEST_CASE(
   write_clicks(folder.path / "clicks.tsv", 3000);
   const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
                            " --vocabulary --max-rows 60 --min-count 2 --eviction oldest "
-                           "--test-fraction 0.1 --batch-size 100 --epochs 2 --bottom-mlp 8 "
+                           "--admit-probability 0.7 --time-to-live 9 "
+                           "--test-fraction 0.1 --batch-size 100 --epochs 3 --bottom-mlp 8 "
                            "--top-mlp 8 --embedding-width 64 --virtual-ranks 4 --accumulate 3 "
                            "--optimizer adam --save-every 5 --keep 9 --save ";
-  const std::filesystem::path one = folder.path / "one", last = detail::checkpoint_name(18),
+  const std::filesystem::path one = folder.path / "one", last = detail::checkpoint_name(27),
                               middle = detail::checkpoint_name(5);
   const nlohmann::json expected = results(base + one.string() + " --ranks 1");
   const auto known = known_keys(one / last), before = known_keys(one / middle);
@@ -394,7 +395,8 @@ TEST_CASE(
   CHECK(evicted > 100);  // or this tests little
   for (const std::string how :
        {"--ranks 1 --overlap", "--ranks 2 --plan row-wise", "--ranks 4 --plan mixed --overlap",
-        "--ranks 2 --plan replicated", "--ranks 4 --plan column-wise --resume",
+        "--ranks 2 --plan replicated",
+        "--ranks 4 --plan column-wise --resume --save-async --save-increments 2",
         "--ranks 1 --overlap --resume --host-memory 1400KiB --table-files "}) {
     CAPTURE(how);
     const std::filesystem::path other = folder.path / "other";

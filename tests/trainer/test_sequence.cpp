@@ -228,6 +228,34 @@ TEST_CASE("--start-from: rows of the same items, in files that name them in anot
   check_fails("--users 40 --start-from " + path("saved-rank"), "names its items", 1);
 }
 
+TEST_CASE("without --epochs and --negatives: as the data ask for") {
+  const std::string small = "--users 60 --width 16 --heads 1 --blocks 1 --max-length 12 ";
+  const nlohmann::json few = trained(small + "--items 100 --patience 1");
+  CHECK(few.at("epochs") == "auto");
+  CHECK(few.at("negatives") == 100);
+  CHECK(few.at("best_epoch") >= 1);
+  CHECK(few.at("validations").size() == few.at("best_epoch").get<std::size_t>() + 1);
+  // the same as if it had been said
+  CHECK(trained(small + "--items 100 --patience 1 --epochs auto --negatives 100").at("hr10") ==
+        few.at("hr10"));
+  CHECK(trained(small + "--items 1200 --epochs 1").at("negatives") == 1000);
+  // no event is in the window before the test's
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "events.csv";
+  std::ofstream file(path);
+  file << "user,item,timestamp\n";
+  for (int u = 0; u < 30; ++u)
+    for (int e = 0; e < 8; ++e)
+      file << u << ',' << (u + e) % 20 << ',' << (e == 7 ? 10'000 : 10 * e) << '\n';
+  file.close();
+  const std::string window = "--data " + path.string() + " --test-window 100 " +
+                             "--width 16 --heads 1 --blocks 1 --max-length 12 ";
+  const nlohmann::json known = trained(window);
+  CHECK(known.at("epochs") == 10);
+  CHECK(known.at("negatives") == 20);
+  check_fails(window + "--epochs auto", "--epochs auto: no history has an event to validate on", 1);
+}
+
 TEST_CASE("a file of events: columns by name, labels from a threshold, windows of time") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path / "events.tsv";

@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
+#include <tessera/laws/vocabulary_policy_laws.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <doctest/doctest.h>
@@ -21,6 +22,8 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -30,11 +33,30 @@ namespace {
 
 using Keys = std::vector<std::int64_t>;
 
+// [policy]
+/// Keys that are even are worth twice as much, and each forgets a half in 16 batches.
+struct Fading {
+  std::uint32_t score(const SeenKey& seen) const {
+    const std::uint32_t age = (seen.now - seen.step) / 16;
+    return age > 31 ? 0 : (seen.key % 2 == 0 ? 2 : 1) * std::min(seen.count, 1000u) >> age;
+  }
+};
+// [policy end]
+
+struct Never {
+  bool admits(const SeenKey&) const { return false; }
+};
+struct Moody {
+  static constexpr bool scores_never_fall = true;
+  mutable std::uint32_t asked = 0;
+  std::uint32_t score(const SeenKey& seen) const { return ++asked % 3 == 0 ? 0 : seen.step; }
+};
+
 /// The rules, as docs/concepts/vocabulary.md has them, for one table of one block. Slow and plain.
 class Model {
  public:
-  Model(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
-      : rows_(rows - 1), admit_after_(admit_after), eviction_(eviction) {}
+  Model(const detail::VocabularyTable& options, std::uint64_t seed, bool fading = false)
+      : options_(options), rows_(options.rows - 1), seed_(seed), fading_(fading) {}
 
   Keys learn(const Keys& keys) {
     ++step_;
@@ -47,31 +69,39 @@ class Model {
     }
     Keys newcomers;
     for (const std::int64_t key : distinct)
-      if (known_[key].row == 0 && known_[key].count >= admit_after_) newcomers.push_back(key);
+      if (known_[key].row == 0 && known_[key].count >= options_.admit_after && drawn(key))
+        newcomers.push_back(key);
     std::int64_t most = 0;
-    for (const std::int64_t key : newcomers) most = std::max(most, known_[key].count);
+    for (const std::int64_t key : newcomers) most = std::max(most, score(key, known_[key]));
+    evicted.clear();
+    given.clear();
     const std::int64_t shortage = std::ssize(newcomers) - std::ssize(free_) - (rows_ - used_);
-    if (shortage > 0 && eviction_ != Eviction::none) {
-      std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> victims;
+    const bool falls = fading_ || options_.time_to_live > 0;
+    if (shortage > 0 || (falls && step_ % 64 == 0)) {
+      std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>>
+          victims;
+      std::int64_t worthless = 0;
       for (const auto& [key, known] : known_) {
         if (known.row == 0 || known.step == step_) continue;
-        if (eviction_ == Eviction::oldest)
-          victims.emplace_back(known.step, known.count, known.row, key);
-        if (eviction_ == Eviction::least_frequent && known.count < most)
-          victims.emplace_back(known.count, known.step, known.row, key);
+        const std::int64_t of = score(key, known);
+        if (of != 0 && (shortage <= 0 || of >= most)) continue;
+        worthless += of == 0;
+        victims.emplace_back(of, known.step, known.count, known.row, key);
       }
       std::sort(victims.begin(), victims.end());
-      const std::int64_t wanted = std::max(shortage, rows_ / 16);
+      const std::int64_t wanted =
+          std::max(worthless, shortage > 0 ? std::max(shortage, rows_ / 16) : 0);
       for (std::int64_t i = 0; i < std::min(wanted, std::ssize(victims)); ++i) {
-        Known& known = known_[std::get<3>(victims[static_cast<std::size_t>(i)])];
+        const std::int64_t key = std::get<4>(victims[static_cast<std::size_t>(i)]);
+        Known& known = known_[key];
+        evicted.insert({0, known.row, key});
         free_.insert(known.row);
         known.row = 0;
       }
     }
-    if (eviction_ == Eviction::least_frequent &&
-        std::ssize(newcomers) > std::ssize(free_) + rows_ - used_)
+    if (std::ssize(newcomers) > std::ssize(free_) + rows_ - used_)
       std::stable_sort(newcomers.begin(), newcomers.end(),
-                       [&](auto a, auto b) { return known_[a].count > known_[b].count; });
+                       [&](auto a, auto b) { return score(a, known_[a]) > score(b, known_[b]); });
     reused.clear();
     for (const std::int64_t key : newcomers) {
       if (!free_.empty()) {
@@ -81,6 +111,7 @@ class Model {
       } else if (used_ < rows_) {
         known_[key].row = ++used_;
       }
+      if (known_[key].row != 0) given.insert({0, known_[key].row, key});
     }
     Keys answers;
     for (const std::int64_t key : keys) answers.push_back(known_[key].row);
@@ -99,17 +130,32 @@ class Model {
   }
 
   std::set<std::int64_t> reused;
-  std::int64_t find(std::int64_t key) const {
-    return known_.contains(key) ? known_.at(key).row : 0;
-  }
+  std::set<detail::KeyRow> evicted, given;
 
  private:
   struct Known {
     std::int64_t count = 0, row = 0, step = 0;
   };
+
+  bool drawn(std::int64_t key) const {
+    return static_cast<double>(random_word(seed_, key, step_) >> 40) <
+           16777216.0 * static_cast<double>(options_.admit_probability);
+  }
+  std::int64_t score(std::int64_t key, const Known& known) const {
+    const std::int64_t age = step_ - known.step;
+    if (fading_) {
+      const std::int64_t worth = (key % 2 == 0 ? 2 : 1) * std::min<std::int64_t>(known.count, 1000);
+      return age / 16 > 31 ? 0 : worth / (std::int64_t{1} << age / 16);
+    }
+    if (options_.time_to_live > 0 && age > options_.time_to_live) return 0;
+    if (options_.eviction == Eviction::none) return 1;
+    return options_.eviction == Eviction::oldest ? known.step : known.count;
+  }
+
+  detail::VocabularyTable options_;
   std::int64_t rows_;
-  std::int64_t admit_after_;
-  Eviction eviction_;
+  std::uint64_t seed_;
+  bool fading_;
   std::map<std::int64_t, Known> known_;
   std::set<std::int64_t> free_;
   std::int64_t used_ = 0, step_ = 0;
@@ -150,12 +196,14 @@ Keys part_of(const Keys& keys, std::int64_t features, int ranks, int r) {
 struct Seen {
   std::vector<Keys> rows;
   std::vector<std::vector<detail::ReusedRow>> reused;
+  std::vector<std::vector<detail::KeyRow>> evicted{}, given{};
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
 using Records = std::vector<std::vector<detail::VocabularyRecords>>;  // by table, rank
 
 /// Runs batches [begin, end). Starts from `records` if there are any, and leaves its own there.
+template <class Own = detail::NoPolicy>
 Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end,
          const auto& batch_at, Records* records = nullptr, int threads = 1) {
   Seen seen{std::vector<Keys>(static_cast<std::size_t>(end - begin)), {}};
@@ -164,7 +212,8 @@ Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin,
   Records saved(options.tables.size(),
                 std::vector<detail::VocabularyRecords>(static_cast<std::size_t>(ranks)));
   run_ranks(ranks, [&](ThreadCommunicator& communicator) {
-    Vocabulary vocabulary(communicator, Host({.threads = threads}), options);
+    Vocabulary vocabulary(communicator, Host({.threads = threads}), options,
+                          std::vector<Own>(options.tables.size()));
     if (records != nullptr && !records->empty()) {
       for (int t = 0; t < vocabulary.tables(); ++t)
         vocabulary.import_records(t, (*records)[static_cast<std::size_t>(t)]);
@@ -177,7 +226,11 @@ Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin,
       rows.resize(part.size());
       const std::span<const detail::ReusedRow> reused =
           vocabulary.learn(one_hot(part, features), std::span<std::int64_t>(rows));
-      if (communicator.rank() == 0) seen.reused.emplace_back(reused.begin(), reused.end());
+      if (communicator.rank() == 0) {
+        seen.reused.emplace_back(reused.begin(), reused.end());
+        seen.evicted.emplace_back(vocabulary.evicted().begin(), vocabulary.evicted().end());
+        seen.given.emplace_back(vocabulary.given().begin(), vocabulary.given().end());
+      }
       std::vector<std::int32_t> found(part.size());
       vocabulary.find(one_hot(part, features), std::span<std::int32_t>(found));
       if (!std::equal(found.begin(), found.end(), rows.begin(), rows.end()))
@@ -201,30 +254,44 @@ Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin,
 }  // namespace
 
 TEST_CASE("rows, admission and eviction follow the rules, on any number of ranks and threads") {
+  std::vector<detail::VocabularyTable> all;
   for (const Eviction eviction : {Eviction::none, Eviction::least_frequent, Eviction::oldest})
-    for (const std::uint32_t admit_after : {1u, 3u}) {
-      CAPTURE(static_cast<int>(eviction));
-      CAPTURE(admit_after);
-      constexpr int kSteps = 60;
-      constexpr std::int64_t kRows = 50;
-      const auto batch_at = [](int step) { return batch_of(step, 90, 3000); };
-      Model model(kRows, admit_after, eviction);
-      Seen expected;
-      std::size_t evictions = 0;
-      for (int step = 0; step < kSteps; ++step) {
-        expected.rows.push_back(model.learn(batch_at(step)));
-        expected.reused.emplace_back();
-        for (const std::int64_t row : model.reused) expected.reused.back().push_back({0, row});
-        evictions += model.reused.size();
-      }
-      CHECK((evictions > 100) == (eviction != Eviction::none));
-      for (const auto& [ranks, threads] :
-           {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(5, 1)}) {
-        const VocabularyOptions options{.tables = {{kRows, admit_after, eviction}},
-                                        .feature_table = {}};
-        CHECK(run(ranks, options, 1, 0, kSteps, batch_at, nullptr, threads) == expected);
-      }
+    for (const std::uint32_t admit_after : {1u, 3u}) all.push_back({50, admit_after, eviction});
+  all.push_back({.rows = 50, .admit_probability = 0.3f});
+  all.push_back({.rows = 50, .admit_after = 2, .eviction = Eviction::oldest, .time_to_live = 9});
+  all.push_back({.rows = 50, .eviction = Eviction::none, .time_to_live = 20});
+  all.push_back({.rows = 2000, .time_to_live = 10});  // rows enough: sweeps alone take some away
+  all.push_back({.rows = 50});                        // and a policy of the user's own
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    CAPTURE(c);
+    const detail::VocabularyTable& table = all[c];
+    const bool fading = c + 1 == all.size();
+    const int steps = table.time_to_live > 0 || fading ? 140 : 60;
+    const VocabularyOptions options{
+        .tables = {table}, .feature_table = {}, .report_keys = c % 3 != 1};
+    const auto batch_at = [](int step) { return batch_of(step, 90, 3000); };
+    const std::uint64_t seed = detail::VocabularyLayout(options, 1, 0).tables[0].seed;
+    Model model(table, seed, fading);
+    Seen expected;
+    std::size_t evictions = 0, reuses = 0;
+    for (int step = 0; step < steps; ++step) {
+      expected.rows.push_back(model.learn(batch_at(step)));
+      expected.reused.emplace_back();
+      for (const std::int64_t row : model.reused) expected.reused.back().push_back({0, row});
+      evictions += model.evicted.size();
+      reuses += model.reused.size();
+      if (!options.report_keys) model.evicted.clear(), model.given.clear();
+      expected.evicted.emplace_back(model.evicted.begin(), model.evicted.end());
+      expected.given.emplace_back(model.given.begin(), model.given.end());
     }
+    const bool keeps = table.eviction == Eviction::none && table.time_to_live == 0;
+    CHECK((evictions > 100) == !keeps);
+    CHECK((reuses > 100) == !keeps);
+    for (const auto& [ranks, threads] :
+         {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(4, 1)})
+      CHECK((fading ? run<Fading>(ranks, options, 1, 0, steps, batch_at, nullptr, threads)
+                    : run(ranks, options, 1, 0, steps, batch_at, nullptr, threads)) == expected);
+  }
 }
 
 TEST_CASE(
@@ -252,9 +319,13 @@ TEST_CASE(
 }
 
 TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had happened") {
-  for (const Eviction eviction : {Eviction::least_frequent, Eviction::oldest}) {
-    const VocabularyOptions options{.tables = {{9'001, 2, eviction}, {60, 1, eviction}},
-                                    .feature_table = {}};
+  for (const detail::VocabularyTable& table : {detail::VocabularyTable{},
+                                               {.eviction = Eviction::oldest},
+                                               {.admit_probability = 0.5f, .time_to_live = 5}}) {
+    VocabularyOptions options{.tables = {table, table}, .feature_table = {}, .report_keys = true};
+    options.tables[0].rows = 9'001;
+    options.tables[0].admit_after = 2;
+    options.tables[1].rows = 60;
     const auto batch_at = [](int step) { return batch_of(step, 2 * 700, 40'000); };
     const Seen whole = run(1, options, 2, 0, 30, batch_at);
     Records records;
@@ -264,6 +335,8 @@ TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had ha
       const Seen next = run(ranks, options, 2, begin, end, batch_at, &records);
       parts.rows.insert(parts.rows.end(), next.rows.begin(), next.rows.end());
       parts.reused.insert(parts.reused.end(), next.reused.begin(), next.reused.end());
+      parts.evicted.insert(parts.evicted.end(), next.evicted.begin(), next.evicted.end());
+      parts.given.insert(parts.given.end(), next.given.begin(), next.given.end());
     }
     CHECK(parts == whole);
   }
@@ -351,6 +424,27 @@ TEST_CASE("keys that are seen rarely are forgotten: memory is bounded by the row
   }
 }
 
+TEST_CASE("laws of policies") {
+  // [laws]
+  CHECK(laws::vocabulary_policy_laws(Fading()).empty());
+  // [laws end]
+  for (const Eviction eviction : {Eviction::none, Eviction::least_frequent, Eviction::oldest}) {
+    detail::VocabularyTable table{.admit_after = 9, .eviction = eviction};
+    CHECK(laws::vocabulary_policy_laws(table).empty());
+    table.admit_probability = 0.1f;
+    table.time_to_live = 50;
+    CHECK(laws::vocabulary_policy_laws(table).empty());
+  }
+  const auto finds = [](const std::vector<std::string>& faults, std::string_view text) {
+    return std::ranges::any_of(faults, [&](const std::string& f) { return f.starts_with(text); });
+  };
+  CHECK(finds(laws::vocabulary_policy_laws(Never()), "admits: no key"));
+  const std::vector<std::string> moody = laws::vocabulary_policy_laws(Moody());
+  CHECK(finds(moody, "score: of the same key another answer"));
+  CHECK(finds(moody, "score: 0 for a key of this batch"));
+  CHECK(finds(moody, "score: falls"));
+}
+
 TEST_CASE("what a vocabulary refuses") {
   SelfCommunicator self;
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{1}}, .feature_table = {}}), InvalidArgument);
@@ -358,6 +452,11 @@ TEST_CASE("what a vocabulary refuses") {
                   InvalidArgument);
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5, 0}}, .feature_table = {}}), InvalidArgument);
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5}}, .feature_table = {1}}), InvalidArgument);
+  for (const float probability : {0.0f, -1.0f, 1.5f, std::nanf("")})
+    CHECK_THROWS_AS(Vocabulary(self, {.tables = {{.rows = 5, .admit_probability = probability}}}),
+                    InvalidArgument);
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5}, {5}}}, std::vector<Fading>(1)),
+                  InvalidArgument);
   Vocabulary vocabulary(self, {.tables = {{5}}, .feature_table = {}});
   const Keys keys{1, 2};
   std::vector<std::int32_t> rows(2);
@@ -399,14 +498,14 @@ TEST_CASE("keys that were chosen against the standard seed do not collide") {
   Keys keys;  // whose hash with that seed ends in eleven zeros
   for (std::int64_t key = 0; keys.size() < 1000; ++key)
     if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);
-  detail::VocabularyBlock block(4096, 1, Eviction::least_frequent);
+  detail::VocabularyBlock<> block({.table = 0, .begin = 1, .rows = 4096}, {}, seed);
   std::vector<std::int32_t> rows(keys.size());
-  Keys reused;
-  block.learn(keys, 1, rows, reused);
+  detail::VocabularyChanges changes;
+  block.learn(keys, 1, rows, false, changes);
   CHECK(block.longest_search() < 200);  // of 1,000 where they collide
-  detail::VocabularyBlock another(4096, 1, Eviction::least_frequent);
+  detail::VocabularyBlock<> another({.table = 0, .begin = 1, .rows = 4096}, {}, seed);
   std::vector<std::int32_t> same(keys.size());
-  another.learn(keys, 1, same, reused);
+  another.learn(keys, 1, same, false, changes);
   CHECK(same == rows);  // whatever the secret
 }
 

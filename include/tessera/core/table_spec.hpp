@@ -31,7 +31,7 @@ constexpr std::optional<Pooling> find_pooling(std::string_view name) {
 }
 
 /// Returns whether the rows of a feature come to the rank that asks unpooled, each distinct one
-/// once. Such features have no weights.
+/// once.
 constexpr bool keeps_rows(Pooling pooling) {
   return pooling == Pooling::max || pooling == Pooling::none;
 }

@@ -22,7 +22,8 @@ __device__ std::int64_t largest_entry(const Parameters& p, std::int64_t bag, std
   for (std::int64_t i = p.bags.begin(bag); i < end; ++i) {
     const std::int32_t row = p.bags.ids[i];
     if (row < 0) continue;
-    const float x = p.rows[std::int64_t{row} * p.width + column];
+    float x = p.rows[std::int64_t{row} * p.width + column];
+    if (p.bags.weights != nullptr) x *= p.bags.weights[i];
     if (winner < 0 || op::exceeds(x, largest)) winner = i, largest = x;
   }
   return winner;

@@ -36,8 +36,9 @@ __global__ void __launch_bounds__(sequence_threads)
                            static_cast<int>(threadIdx.x) / 32;
   if (row >= p.to.rows) return;
   const float* const from = p.rows.row(p.index[row]);
+  const float weight = p.weights == nullptr ? 1.0f : p.weights[row];
   for (std::int64_t c = static_cast<int>(threadIdx.x) % 32; c < p.to.columns; c += 32)
-    p.to(row, c) = from[c];
+    p.to(row, c) = p.weights == nullptr ? from[c] : weight * from[c];
 }
 
 }  // namespace gpu::detail

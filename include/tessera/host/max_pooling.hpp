@@ -36,11 +36,16 @@ struct op::Kernel<op::PoolMax, Host> {
       std::int64_t i = p.bags.begin(bag);
       const std::int64_t end = p.bags.end(bag);
       if (i == end) return std::fill_n(output, p.width, 0.0f), void();
-      std::copy_n(row(p, i), p.width, output);
+      const float* const first = row(p, i);
+      const float first_weight = weight(p, i);
+      for (int c = 0; c < p.width; ++c) output[c] = first[c] * first_weight;
       while (++i < end) {
-        const float* const x = row(p, i);
-        for (int c = 0; c < p.width; ++c)
-          output[c] = op::exceeds(x[c], output[c]) ? x[c] : output[c];
+        const float* const from = row(p, i);
+        const float of = weight(p, i);
+        for (int c = 0; c < p.width; ++c) {
+          const float x = from[c] * of;
+          output[c] = op::exceeds(x, output[c]) ? x : output[c];
+        }
       }
     });
   }
@@ -48,6 +53,9 @@ struct op::Kernel<op::PoolMax, Host> {
  private:
   static const float* row(const op::PoolMax::Parameters& p, std::int64_t i) {
     return p.rows + std::int64_t{p.bags.ids[i]} * p.width;
+  }
+  static float weight(const op::PoolMax::Parameters& p, std::int64_t i) {
+    return p.bags.weights == nullptr ? 1.0f : p.bags.weights[i];
   }
 };
 
@@ -72,10 +80,12 @@ struct op::Kernel<op::PoolMaxBackward, Host> {
     std::array<float, chunk> largest;
     std::array<std::int64_t, chunk> winner;
     for (std::int64_t i = begin; i < end; ++i) {
-      const float* const x = p.rows + std::int64_t{p.bags.ids[i]} * p.width + column;
+      const float* const from = p.rows + std::int64_t{p.bags.ids[i]} * p.width + column;
+      const float weight = p.bags.weights == nullptr ? 1.0f : p.bags.weights[i];
       for (int c = 0; c < count; ++c) {
-        const bool wins = i == begin || op::exceeds(x[c], largest[c]);
-        largest[c] = wins ? x[c] : largest[c];
+        const float x = from[c] * weight;
+        const bool wins = i == begin || op::exceeds(x, largest[c]);
+        largest[c] = wins ? x : largest[c];
         winner[c] = wins ? i : winner[c];
       }
     }

@@ -75,6 +75,9 @@ struct op::Kernel<op::GatherIndexed, Host> {
               copy_row<Width>(p.to.row(i), p.rows.row(p.index[i]));
             else
               detail::copy_bytes(p.to.row(i), p.rows.row(p.index[i]), bytes);
+          if (p.weights == nullptr) return;
+          for (std::int64_t i = part * rows_per_part; i < end; ++i)
+            for (std::int64_t c = 0; c < p.to.columns; ++c) p.to.row(i)[c] *= p.weights[i];
         });
   }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/ids/distinct_feature.hpp>
 #include <tessera/ids/sequence_view.hpp>
 #include <tessera/op/distinct_ids.hpp>
 #include <tessera/op/inputs.hpp>
@@ -169,7 +170,7 @@ class DistinctRows {
       feature.indices =
           op::Bags<std::int32_t>{.ids = feature.index - first_entry,
                                  .offsets = feature.fixed ? feature.offsets : feature.bags.offsets,
-                                 .weights = feature.bags.weights,
+                                 .weights = feature.bags.weights,  // refused for `fixed`
                                  .bag_scale = feature.bags.bag_scale,
                                  .bags = feature.bags.bags,
                                  .entry_bound = feature.bags.entry_bound,
@@ -229,7 +230,8 @@ class DistinctRows {
             {rows_.data() + feature.first, feature.rows(), feature.width},
             {feature.index, feature.count()},
             {feature.offsets, static_cast<std::size_t>(feature.bags.bags) + 1},
-            !feature.asked};
+            !feature.asked,
+            feature.weights()};
   }
   SequenceView<Backend> sequence(std::string_view name) const {
     std::size_t f = 0;
@@ -248,7 +250,8 @@ class DistinctRows {
         op::run<op::GatherIndexed>(backend,
                                    {{rows_.data() + feature.first, feature.rows(), feature.width},
                                     feature.index,
-                                    feature.target});
+                                    feature.target,
+                                    feature.weights()});
       if (!feature.active || feature.is_sequence() || feature.bags.bags == 0) continue;
       const float* const rows = rows_.data() + feature.first;
       if (feature.pooling == Pooling::max) {
@@ -274,6 +277,9 @@ class DistinctRows {
       const MatrixView<const float>& values = gradient.values;
       const std::string_view name = layout_->features[f].name;
       require(!given[f], "{}: sequence '{}' is given two gradients", call, name);
+      require(!gradient.per_row || !feature.weighted,
+              "{}: sequence '{}' is weighted, and given a gradient per row; give per_id", call,
+              name);
       given[f] = true;
       const auto needed =
           gradient.per_row ? feature.rows() : static_cast<std::int64_t>(feature.count());
@@ -302,12 +308,8 @@ class DistinctRows {
       if (!feature.needs_gradients || feature.ids.bags == 0 || feature.is_sequence()) continue;
       const float* const from = gradient.data + feature.column;
       if (feature.pooling == Pooling::max) {
-        float* const of_ids =
-            id_gradients_.resize(backend, feature.count() * static_cast<std::size_t>(feature.width))
-                .data();
-        op::run<op::PoolMaxBackward>(backend, {feature.indices, rows_.data() + feature.first,
-                                               feature.width, from, gradient.stride, of_ids});
-        merge_ids(backend, kernels, feature, {one_each(feature), of_ids, feature.width});
+        const float* const of_ids = max_gradients(backend, feature, gradient);
+        merge_ids(backend, kernels, feature, {feature.each_weighted(), of_ids, feature.width});
       } else {
         merge_ids(backend, kernels, feature, {feature.indices, from, gradient.stride});
       }
@@ -315,45 +317,30 @@ class DistinctRows {
     for (const SequenceGradient& given : sequences) {
       Feature& feature = features_[given.feature];
       if (!feature.needs_gradients || feature.ids.bags == 0) continue;
+      feature.given = given.values;
       if (given.per_row)
         feature.gradient = given.values.row_range(0, feature.ids.bags);
       else
         merge_ids(backend, kernels, feature,
-                  {one_each(feature), given.values.data, given.values.stride});
+                  {feature.each_weighted(), given.values.data, given.values.stride});
     }
     return found;
   }
 
- private:
-  struct Feature {
-    bool active = false;
-    bool needs_gradients = true;  // they are sent
-    bool zero_row = false;        // follows the rows
-    bool has_offsets = false;     // of its own
-    bool fixed = false;
-    bool asked = false;  // its vectors go to `target`
-    bool later = false;  // and are read there: ids are as given until the way back
-    MatrixView<float> target;
-    Pooling pooling = Pooling::sum;
-    int width = 0;
-    int blocks = 0;  // of samples that have ids, each a job
-    std::int64_t table_rows = 0;
-    std::int64_t column = 0;  // in the output
-    std::size_t first = 0;    // float of rows_ and gradients_
-    std::int32_t* index = nullptr;
-    std::int64_t* offsets = nullptr;
-    op::Bags<Id> bags;
-    op::Bags<Id> ids;
-    op::Bags<std::int32_t> indices;
-    MatrixView<const float> gradient;
+  /// Returns the gradients of the weighted vectors that `feature` adds, as many as entries: of the
+  /// output, of each id of max pooling, or those that were given for a sequence, and must still be
+  /// there.
+  op::GradientGroup<std::int32_t> entry_gradients(const Backend& backend, int feature,
+                                                  MatrixView<const float> gradient) {
+    const Feature& of = features_[feature];
+    if (of.pooling == Pooling::max)
+      return {of.each(), max_gradients(backend, of, gradient), of.width};
+    if (of.is_sequence()) return {of.each(), of.given.data, of.given.stride};
+    return {of.indices, gradient.data + of.column, gradient.stride};
+  }
 
-    bool is_sequence() const { return pooling == Pooling::none; }
-    /// Returns the number of ids of this rank.
-    std::size_t count() const {
-      return bags.bags == 0 ? 0 : static_cast<std::size_t>(bags.entry_bound);
-    }
-    std::int64_t rows() const { return ids.bags + (zero_row ? 1 : 0); }
-  };
+ private:
+  using Feature = DistinctFeature<Id>;
 
   void describe(std::size_t f, const RankLayout& routing, const op::Bags<Id>& bags,
                 const Wanted& wanted) {
@@ -365,6 +352,12 @@ class DistinctRows {
     feature.pooling = spec.pooling;
     feature.active = keeps_rows(spec.pooling) || (wanted.duplicates && routing.travels(index));
     feature.fixed = feature.active && wanted.fixed;
+    feature.weighted = feature.active && spec.weighted;
+    require(!feature.weighted || !(feature.fixed || wanted.local),
+            "forward: feature '{}' is weighted; where rows come to the rank that asks (sequences, "
+            "max pooling, option deduplicate) weights go with neither Options::equal_batches on a "
+            "GPU nor model-parallel input",
+            spec.name);
     feature.zero_row = feature.is_sequence() && (feature.fixed || may_vanish(wanted.bad_ids));
     feature.has_offsets =
         feature.is_sequence() || (feature.active && (wanted.local || wanted.fixed));
@@ -382,7 +375,7 @@ class DistinctRows {
   void read_in_place(int f, const RankLayout& routing) {
     Feature& feature = features_[f];
     const auto count = static_cast<std::int64_t>(feature.count());
-    feature.later = !feature.zero_row && routing.at_hand(f);
+    feature.later = !feature.zero_row && !feature.weighted && routing.at_hand(f);
     if (!feature.later || count == 0) return;
     feature.ids.ids = feature.bags.ids + feature.bags.first_entry;
     feature.ids.bags = feature.ids.entry_bound = count;
@@ -422,32 +415,12 @@ class DistinctRows {
   void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks,
                 std::vector<Job>& jobs) {
     if (feature.count() == 0) return;
-    const std::vector<std::int64_t> cuts = sample_cuts(backend, feature.bags, blocks);
+    const std::vector<std::int64_t> cuts = sample_cuts<Id>(backend, feature.bags, blocks);
     feature.blocks = static_cast<int>(blocks);
     for (std::int64_t b = 0; b < blocks; ++b)
       jobs.push_back({feature.bags.ids + feature.bags.first_entry + cuts[b], cuts[b + 1] - cuts[b],
                       distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows,
                       feature.fixed ? feature.bags.offsets : nullptr, feature.bags.bags});
-  }
-
-  /// Returns the entries before each block of samples, and behind the last.
-  static std::vector<std::int64_t> sample_cuts(const Backend& backend, const op::Bags<Id>& bags,
-                                               std::int64_t blocks) {
-    std::vector<std::int64_t> samples, cuts(static_cast<std::size_t>(blocks) + 1);
-    for (std::int64_t b = 1; b < blocks; ++b)
-      samples.push_back(even_cut(bags.bags, static_cast<int>(blocks), static_cast<int>(b)));
-    const std::span<std::int64_t> inner(cuts.data() + 1, samples.size());
-    if (bags.offsets == nullptr) {
-      std::copy(samples.begin(), samples.end(), inner.begin());
-    } else if constexpr (Backend::host_readable) {
-      for (std::size_t b = 0; b < samples.size(); ++b)
-        inner[b] = bags.offsets[samples[b]] - bags.offsets[0];
-    } else if (!samples.empty()) {
-      op::run<op::ReadNumbers>(backend, {bags.offsets, samples, inner});
-      for (std::int64_t& cut : inner) cut -= bags.first_entry;
-    }
-    cuts.back() = bags.entry_bound;
-    return cuts;
   }
 
   /// Makes one list of ids, block after block, and one index into it.
@@ -485,10 +458,16 @@ class DistinctRows {
     return {memory.data() + feature.first, feature.ids.bags, feature.width};
   }
 
-  /// Returns every id as a bag of its own.
-  static op::Bags<std::int32_t> one_each(const Feature& feature) {
-    const auto count = static_cast<std::int64_t>(feature.count());
-    return {.ids = feature.index, .bags = count, .entry_bound = count};
+  /// Returns the gradient of each id of max pooling, times no weight: [ids, width].
+  const float* max_gradients(const Backend& backend, const Feature& feature,
+                             MatrixView<const float> gradient) {
+    float* const to =
+        id_gradients_.resize(backend, feature.count() * static_cast<std::size_t>(feature.width))
+            .data();
+    op::run<op::PoolMaxBackward>(backend,
+                                 {feature.indices, rows_.data() + feature.first, feature.width,
+                                  gradient.data + feature.column, gradient.stride, to});
+    return to;
   }
 
   /// Merges into the feature's place of gradients_. Every distinct id occurs: row i is that of id

@@ -63,13 +63,14 @@ class SequenceView {
   /// Makes a view. `packed`: rows and index are known.
   SequenceView(const Backend& backend, int feature, MatrixView<const float> rows,
                std::span<const std::int32_t> index, std::span<const std::int64_t> offsets,
-               bool packed)
+               bool packed, const float* weights = nullptr)
       : backend_(&backend),
         feature_(feature),
         rows_(rows),
         index_(index),
         offsets_(offsets),
-        packed_(packed) {}
+        packed_(packed),
+        weights_(weights) {}
 
   /// Returns how many ids this rank's samples have.
   std::int64_t ids() const { return std::ssize(index_); }
@@ -88,12 +89,18 @@ class SequenceView {
   /// Returns offsets: sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
-  /// Writes a vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for
-  /// another shape.
+  /// Returns the weight of each id, by which its row is to be multiplied; nothing for a feature
+  /// without weights.
+  std::span<const float> weights() const {
+    return {weights_, weights_ == nullptr ? 0 : index_.size()};
+  }
+
+  /// Writes a vector for each id, its row times its weight: `out` [ids, width], any stride. Throws
+  /// InvalidArgument for another shape.
   void materialize(MatrixView<float> out) const {
     require_packed("materialize");
     check("materialize: out", out.rows, out.columns, ids());
-    op::run<op::GatherIndexed>(*backend_, {rows_, index_.data(), out});
+    op::run<op::GatherIndexed>(*backend_, {rows_, index_.data(), out, weights_});
   }
 
   /// Returns the gradient of each id's vector, for `backward`: [ids, width]. Those of one row are
@@ -103,6 +110,7 @@ class SequenceView {
     return {feature_, gradient, false};
   }
   /// Returns the same of each row: the shape of rows(). What the row of zeros gets is not used.
+  /// `backward` refuses it for a feature with weights.
   SequenceGradient per_row(MatrixView<const float> gradient) const {
     require_packed("per_row");
     check("per_row: gradient", gradient.rows, gradient.columns, rows_.rows);
@@ -128,6 +136,7 @@ class SequenceView {
   std::span<const std::int32_t> index_;
   std::span<const std::int64_t> offsets_;
   bool packed_;
+  const float* weights_;
 };
 
 }}  // namespace tessera::v0

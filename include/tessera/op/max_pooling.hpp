@@ -16,8 +16,9 @@ TESSERA_HOST_DEVICE constexpr bool exceeds(float value, float largest) {
   return value > largest || (value != value && largest == largest);
 }
 
-/// The largest value of each column over a bag's rows; 0 for an empty bag. Negative ids are left
-/// out (see Bags); row_bias, weights and scales are not used.
+/// The largest value of each column over a bag's rows, each times its weight if the bags have
+/// weights; 0 for an empty bag. Negative ids are left out (see Bags); row_bias and scales are not
+/// used.
 struct PoolMax {
   struct Parameters {
     Bags<std::int32_t> bags;
@@ -29,7 +30,8 @@ struct PoolMax {
 };
 
 /// The way back, per entry of the bags: an element of the bag's gradient for the first entry that
-/// has the largest value, 0 for the others.
+/// has the largest value, 0 for the others. The gradient of the weighted row: that of the row is
+/// this times the weight.
 struct PoolMaxBackward {
   struct Parameters {
     Bags<std::int32_t> bags;

@@ -35,12 +35,13 @@ struct OffsetsFromFirst {
   };
 };
 
-/// to[i] = rows[index[i]], for every row of `to`.
+/// to[i] = rows[index[i]], for every row of `to`; times weights[i] if there are weights.
 struct GatherIndexed {
   struct Parameters {
     MatrixView<const float> rows;
     const std::int32_t* index = nullptr;
     MatrixView<float> to;
+    const float* weights = nullptr;
   };
 };
 

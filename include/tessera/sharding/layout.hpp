@@ -79,8 +79,7 @@ struct PlanFault {
     uneven_columns,
     no_policy,
     no_group,
-    two_groups,
-    weighted_rows
+    two_groups
   };
   /// The cheapest change that would make a plan fit.
   enum class Remedy : std::uint8_t {
@@ -233,9 +232,6 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
     case PlanFault::Kind::two_groups:
       return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
-    case PlanFault::Kind::weighted_rows:
-      return fmt::format(
-          "Plan: feature '{}' is weighted; sequences and max pooling take no weights", name);
   }
   return "unknown fault";
 }
@@ -411,10 +407,7 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table,
                                             : tables.find(layout.tables, layout.features[f].table);
     if (table < 0 && layout.fault.ok())
       layout.fault = PlanFault::unknown(layout.features[f].table, layout.features[f].name);
-    const FeatureSpec& feature = layout.features[f];
-    if (feature.weighted && keeps_rows(feature.pooling))
-      blame(PlanFault::Kind::weighted_rows, feature.name);
-    const bool columns = table >= 0 && feature.pooling != Pooling::none;
+    const bool columns = table >= 0 && layout.features[f].pooling != Pooling::none;
     layout.feature_table.push_back(table);
     layout.feature_column.push_back(layout.feature_column.back() +
                                     (columns ? layout.tables[table].width : 0));

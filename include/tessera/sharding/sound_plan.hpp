@@ -123,9 +123,6 @@ struct PlanIsSound : PlanFaultIs<Kind, Facts...> {
       "Plan: a table is placed twice; give each table exactly one policy (docs/errors.md)");
   static_assert(!is<duplicate_feature>,
                 "Plan: a feature is listed twice; rename one (docs/errors.md)");
-  static_assert(!is<weighted_rows>,
-                "Plan: a feature is weighted; sequences and max pooling take no weights "
-                "(docs/errors.md)");
   static_assert(!is<unknown_table>,
                 "Plan: a feature reads a table that the plan does not hold (docs/errors.md)");
   static_assert(!is<unknown_pin>,
@@ -202,7 +199,7 @@ auto in_words() {
   constexpr auto kind = F.kind;
   if constexpr (F.ok()) {
     return std::type_identity<PlanIsSound<none>>{};
-  } else if constexpr (kind == duplicate_feature || kind == weighted_rows) {
+  } else if constexpr (kind == duplicate_feature) {
     return std::type_identity<PlanIsSound<
         kind, decltype(feature_named<F>(std::make_index_sequence<length(F.name)>{}))>>{};
   } else {

@@ -204,9 +204,9 @@ class WeightGradientStage {
       const op::Bags<std::int32_t>& bags = step.distinct.indices(f);
       const MatrixView<float> rows = step.distinct.rows(f);
       requester_dots_.resize(backend_, static_cast<std::size_t>(bags.entry_bound));
+      const auto of_entries = step.distinct.entry_gradients(backend_, f, gradient);
       dot(backend_, rows.data, static_cast<int>(rows.columns),
-          {{bags, gradient.data + step.distinct.column(f), gradient.stride},
-           requester_dots_.data() - bags.first_entry});
+          {of_entries, requester_dots_.data() - of_entries.bags.first_entry});
       const FeatureInput<Id>& input = step.batch[f];
       const op::AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
                                                .count = bags.entry_bound,

@@ -20,18 +20,25 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open
 /// addressing with linear probing, at most half full; a slot is 24 bytes. What it answers depends
 /// on the batches alone, not on the order of its slots.
+template <class Own = NoPolicy>
 class VocabularyBlock {
  public:
   static constexpr std::int32_t kShared = -1;  ///< of keys without a row of their own
 
-  VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
-      : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
+  VocabularyBlock(const VocabularyLayout::Block& block, const KeyPolicy<Own>& policy,
+                  std::uint64_t seed)
+      : table_(block.table),
+        begin_(block.begin),
+        rows_(block.rows),
+        policy_(policy),
+        policy_seed_(seed) {}
 
-  /// Learns one batch, step `step` (ascending, from 1): counts every key, gives rows to those seen
-  /// often enough, and returns each one's row. Adds rows that now have another key than before to
-  /// `reused`. A row that this batch reads is not taken away.
+  /// Learns one batch, step `step` (ascending, from 1): counts every key, gives rows to those that
+  /// the policy admits, and returns each one's row. Adds rows that now have another key than before
+  /// to `changes`; with report_keys keys that lost or got rows, too. A row that this batch reads is
+  /// not taken away.
   void learn(std::span<const std::int64_t> keys, std::uint32_t step,
-             std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
+             std::span<std::int32_t> answers, bool report_keys, VocabularyChanges& changes) {
     touched_.clear();
     for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i)
       __builtin_prefetch(&slots_[place(keys[i])], 1);
@@ -47,7 +54,7 @@ class VocabularyBlock {
       touched_[slot.touched].count = slot.count;
       answers[i] = static_cast<std::int32_t>(slot.touched);
     }
-    admit(step, reused);
+    admit(step, report_keys, changes);
     for (std::int32_t& answer : answers) answer = touched_[static_cast<std::size_t>(answer)].row;
     if (candidates_ > std::max(rows_, kLeastVocabularyCandidates)) forget();
   }
@@ -153,64 +160,82 @@ class VocabularyBlock {
       if (slot.row != kFree && keep(slot)) slots_[slot_of(slot.key)] = slot;
   }
 
+  SeenKey seen(std::int64_t key, std::uint32_t count, std::uint32_t last, std::uint32_t now) const {
+    return {.key = key, .count = count, .step = last, .now = now, .seed = policy_seed_};
+  }
+
   /// Gives rows to the keys of this batch that have earned one.
-  void admit(std::uint32_t step, std::vector<std::int64_t>& reused) {
+  void admit(std::uint32_t step, bool report_keys, VocabularyChanges& changes) {
     newcomers_.clear();
     std::uint32_t most = 0;
-    for (std::size_t t = 0; t < touched_.size(); ++t)
-      if (touched_[t].row == kShared && touched_[t].count >= admit_after_) {
-        newcomers_.push_back(t);
-        most = std::max(most, touched_[t].count);
-      }
+    for (std::size_t t = 0; t < touched_.size(); ++t) {
+      if (touched_[t].row != kShared) continue;
+      const SeenKey key = seen(touched_[t].key, touched_[t].count, step, step);
+      if (!policy_.admits(key)) continue;
+      newcomers_.push_back({policy_.score(key), t});
+      most = std::max(most, newcomers_.back().score);
+    }
     const std::int64_t wanted = std::ssize(newcomers_);
-    if (wanted > vacant() && eviction_ != Eviction::none) make_room(wanted - vacant(), most, step);
-    if (wanted > vacant() && eviction_ == Eviction::least_frequent)
-      std::stable_sort(newcomers_.begin(), newcomers_.end(), [this](std::size_t a, std::size_t b) {
-        return touched_[a].count > touched_[b].count;
-      });
+    if (wanted > vacant() || (!policy_.steady() && step % kVocabularySweep == 0))
+      make_room(wanted - vacant(), most, step, report_keys, changes);
+    if (wanted > vacant())
+      std::stable_sort(newcomers_.begin(), newcomers_.end(),
+                       [](const Newcomer& a, const Newcomer& b) { return a.score > b.score; });
     newcomers_.resize(static_cast<std::size_t>(std::min(wanted, vacant())));
-    for (const std::size_t t : newcomers_) {
+    for (const Newcomer& newcomer : newcomers_) {
       std::int32_t row;
       if (free_.empty()) {
         row = static_cast<std::int32_t>(used_++);
       } else {
         row = free_.back();
         free_.pop_back();
-        reused.push_back(row);
+        changes.reused.push_back({table_, begin_ + row});
       }
-      touched_[t].row = slots_[slot_of(touched_[t].key)].row = row;
+      Touched& touched = touched_[newcomer.touched];
+      if (report_keys) changes.given.push_back({table_, begin_ + row, touched.key});
+      touched.row = slots_[slot_of(touched.key)].row = row;
       --candidates_;
-      least_ = std::min(least_, touched_[t].count);
+      least_ = std::min(least_, newcomer.score);
     }
   }
 
   std::int64_t vacant() const { return std::ssize(free_) + rows_ - used_; }
 
-  /// Takes rows away: a sixteenth of the block at once, so that the search through the block is
-  /// worth its time.
-  void make_room(std::int64_t shortage, std::uint32_t most, std::uint32_t step) {
-    const bool by_count = eviction_ == Eviction::least_frequent;
-    if (by_count && most <= least_) return;  // no key was seen less often
+  /// Takes rows away, those of score 0 and as many as are needed: a sixteenth of the block at once,
+  /// so that the search through the block is worth its time.
+  void make_room(std::int64_t shortage, std::uint32_t most, std::uint32_t step, bool report_keys,
+                 VocabularyChanges& changes) {
+    if (policy_.steady() && most <= least_) return;  // no key has a lower score
     std::uint32_t least = std::numeric_limits<std::uint32_t>::max();
+    std::size_t worthless = 0;
     victims_.clear();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       const Slot& slot = slots_[i];
       if (slot.row < 0) continue;
-      least = std::min(least, slot.count);
-      if (slot.step != step && (!by_count || slot.count < most)) victims_.push_back(i);
+      const std::uint32_t score = policy_.score(seen(slot.key, slot.count, slot.step, step));
+      least = std::min(least, score);
+      if (slot.step == step || (score != 0 && (score >= most || shortage <= 0))) continue;
+      victims_.push_back({score, i});
+      worthless += score == 0;
     }
-    const auto wanted = static_cast<std::size_t>(std::max(shortage, rows_ / 16));
+    const auto wanted =
+        std::max(worthless, shortage > 0 ? static_cast<std::size_t>(std::max(shortage, rows_ / 16))
+                                         : std::size_t{0});
     if (victims_.size() > wanted) {
-      const auto rank = [&](std::size_t i) {
-        const Slot& s = slots_[i];
-        return by_count ? std::tuple(s.count, s.step, s.row) : std::tuple(s.step, s.count, s.row);
+      const auto rank = [&](const Victim& v) {
+        const Slot& s = slots_[v.slot];
+        return std::tuple(v.score, s.step, s.count, s.row);
       };
       std::nth_element(victims_.begin(), victims_.begin() + static_cast<std::ptrdiff_t>(wanted),
                        victims_.end(),
-                       [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
+                       [&](const Victim& a, const Victim& b) { return rank(a) < rank(b); });
       victims_.resize(wanted);
     }
-    for (const std::size_t i : victims_) free_.push_back(std::exchange(slots_[i].row, kShared));
+    for (const Victim& v : victims_) {
+      Slot& slot = slots_[v.slot];
+      if (report_keys) changes.evicted.push_back({table_, begin_ + slot.row, slot.key});
+      free_.push_back(std::exchange(slot.row, kShared));
+    }
     candidates_ += std::ssize(victims_);
     std::sort(free_.begin(), free_.end(), std::greater());  // the lowest is taken first
     // a lower bound from here on, whichever key was evicted
@@ -230,19 +255,29 @@ class VocabularyBlock {
     }
   }
 
-  std::int64_t rows_;
-  std::uint32_t admit_after_;
-  Eviction eviction_;
+  struct Newcomer {
+    std::uint32_t score;
+    std::size_t touched;
+  };
+  struct Victim {
+    std::uint32_t score;
+    std::size_t slot;
+  };
+
+  std::int64_t table_, begin_, rows_;
+  KeyPolicy<Own> policy_;
+  std::uint64_t policy_seed_;
   std::uint64_t seed_ = secret_vocabulary_seed();
   std::vector<Slot> slots_ = std::vector<Slot>(64);
   std::size_t size_ = 0;            // keys
   std::int64_t candidates_ = 0;     // of them, without a row
   std::int64_t used_ = 0;           // rows [0, used_) were given out at some time
   std::vector<std::int32_t> free_;  // of those, without a key now; descending
-  std::uint32_t least_ = 0;         // no key with a row was seen less often
+  std::uint32_t least_ = 0;         // no key with a row has a lower score, if scores never fall
   // the distinct keys of a batch, in the order of their first places
   std::vector<Touched> touched_;
-  std::vector<std::size_t> newcomers_, victims_;
+  std::vector<Newcomer> newcomers_;
+  std::vector<Victim> victims_;
 };
 
 }}}  // namespace tessera::v0::detail

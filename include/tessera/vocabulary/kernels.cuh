@@ -28,16 +28,16 @@ struct VocabularyBlockInfo {
   std::uint64_t seed;
   std::int64_t table, begin;  ///< first row, of the table
   std::uint32_t first_row;    ///< of the block, among the rows of this rank's blocks
-  std::uint32_t admit_after;
-  std::uint32_t by_count;  ///< least_frequent
+  std::uint64_t policy_seed;  ///< of SeenKey
 };
 
 /// What kernels count for the host in a batch, by block.
 struct VocabularyTally {
-  std::uint32_t newcomers, most;  ///< keys that have earned a row, and the largest count of any
+  std::uint32_t newcomers, most;  ///< keys that have earned a row, and the largest score of any
   std::uint32_t added;            ///< keys that were not known
   std::uint32_t eligible;         ///< rows that may be taken away
-  std::uint32_t not_least;        ///< complement of the least count of a key with a row
+  std::uint32_t worthless;        ///< of them, those of score 0
+  std::uint32_t not_least;        ///< complement of the least score of a key with a row
   std::uint32_t left;             ///< keys without a row that are not forgotten
 };
 
@@ -48,14 +48,17 @@ struct VocabularyGrant {
   std::uint32_t from_free, free_at;
   std::uint32_t used;       ///< the others the rows from here on
   std::uint32_t reused_at;  ///< where to report rows that have changed hands
-  std::uint32_t frequent_first;
+  std::uint32_t given_at;   ///< and keys that got rows
+  std::uint32_t scarce;     ///< the highest scores first
 };
 
-/// A block that has fewer rows than newcomers. A list of them ends with one that has `first` alone:
+/// A block where rows are taken away. A list of them ends with one that has `first` alone:
 /// the number of rows of all.
 struct ShortBlock {
   std::uint32_t block, first;  ///< first: place of its first row among those of all short blocks
+  std::uint32_t is_short;      ///< has fewer rows than newcomers; else rows of score 0 alone go
   std::uint32_t eligible_first, victims;
+  std::uint32_t evicted_at;  ///< where to report keys that lost their rows
 };
 
 struct VocabularyState {
@@ -71,10 +74,17 @@ struct VocabularyState {
   std::uint32_t* seen;      ///< so often in the batch; zero between batches
   std::uint32_t* owners;    ///< by row of this rank: its entry, or no_entry
   std::int32_t* free_rows;  ///< by block: rows that were used before and have no key, ascending
-  std::uint32_t* least;     ///< by block: no key with a row was seen less often
+  std::uint32_t* least;     ///< by block: no key with a row has a lower score, if they never fall
   VocabularyTally* tallies;
   const VocabularyBlockInfo* infos;
 
+  __device__ SeenKey seen_key(std::uint32_t e, std::uint32_t now) const {
+    return {.key = keys[e],
+            .count = counts[e],
+            .step = steps[e],
+            .now = now,
+            .seed = infos[blocks[e]].policy_seed};
+  }
   __device__ std::uint64_t place(std::int64_t key, std::uint32_t block) const {
     return mix64(static_cast<std::uint64_t>(key) ^ infos[block].seed) & mask;
   }
@@ -233,8 +243,10 @@ __global__ void vocabulary_count(const VocabularyState s, const VocabularyBatch 
 }
 
 /// Touches each key once, at its first place: its count, and whether it has now earned a row.
-template <int = 0>
-__global__ void vocabulary_touch(const VocabularyState s, const VocabularyBatch b) {
+/// `policies`: by block.
+template <class Policy>
+__global__ void vocabulary_touch(const VocabularyState s, const VocabularyBatch b,
+                                 const Policy* policies) {
   const std::uint32_t i = vocabulary_thread();
   if (i > b.count) return;
   b.ranks[i] = 0;
@@ -247,10 +259,12 @@ __global__ void vocabulary_touch(const VocabularyState s, const VocabularyBatch 
   s.seen[e] = 0;
   s.steps[e] = b.step;
   const std::uint32_t block = b.blocks[i];
-  if (s.rows[e] >= 0 || count < s.infos[block].admit_after) return;
+  if (s.rows[e] >= 0) return;
+  const SeenKey seen = s.seen_key(e, b.step);
+  if (!policies[block].admits(seen)) return;
   b.ranks[i] = 1;
   atomicAdd(&s.tallies[block].newcomers, 1u);
-  atomicMax(&s.tallies[block].most, count);
+  atomicMax(&s.tallies[block].most, policies[block].score(seen));
 }
 
 template <int = 0>
@@ -259,23 +273,28 @@ __global__ void vocabulary_list_newcomers(const VocabularyBatch b, std::uint32_t
   if (i < b.count && b.ranks[i + 1] != b.ranks[i]) newcomers[b.ranks[i]] = b.entries[i];
 }
 
-/// Writes keys to sort newcomers by: first, where there are not enough rows, by their counts; then
+/// Writes keys to sort newcomers by: first, where there are not enough rows, by their scores; then
 /// by block.
-template <int = 0>
-__global__ void vocabulary_newcomer_keys(const VocabularyState s, const VocabularyGrant* grants,
-                                         const bool by_block, const std::uint32_t* newcomers,
+template <class Policy>
+__global__ void vocabulary_newcomer_keys(const VocabularyState s, const Policy* policies,
+                                         const VocabularyGrant* grants, const bool by_block,
+                                         const std::uint32_t step, const std::uint32_t* newcomers,
                                          const std::uint32_t count, std::uint32_t* keys) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= count) return;
   const std::uint32_t e = newcomers[i], block = s.blocks[e];
-  keys[i] = by_block ? block : grants[block].frequent_first != 0 ? ~s.counts[e] : 0;
+  keys[i] = by_block                    ? block
+            : grants[block].scarce != 0 ? ~policies[block].score(s.seen_key(e, step))
+                                        : 0;
 }
 
-/// Gives rows to the first of each block's newcomers.
-template <int = 0>
-__global__ void vocabulary_grant(const VocabularyState s, const VocabularyGrant* grants,
+/// Gives rows to the first of each block's newcomers. `given`: null, or where to report them.
+template <class Policy>
+__global__ void vocabulary_grant(const VocabularyState s, const Policy* policies,
+                                 const VocabularyGrant* grants, const std::uint32_t step,
                                  const std::uint32_t* newcomers, const std::uint32_t count,
-                                 tessera::detail::ReusedRow* reused) {
+                                 tessera::detail::ReusedRow* reused,
+                                 tessera::detail::KeyRow* given) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= count) return;
   const std::uint32_t e = newcomers[i], block = s.blocks[e];
@@ -288,8 +307,9 @@ __global__ void vocabulary_grant(const VocabularyState s, const VocabularyGrant*
                                : static_cast<std::int32_t>(grant.used + (nth - grant.from_free));
   s.rows[e] = row;
   s.owners[info.first_row + static_cast<std::uint32_t>(row)] = e;
-  atomicMin(&s.least[block], s.counts[e]);
+  atomicMin(&s.least[block], policies[block].score(s.seen_key(e, step)));
   if (nth < grant.from_free) reused[grant.reused_at + nth] = {info.table, info.begin + row};
+  if (given != nullptr) given[grant.given_at + nth] = {info.table, info.begin + row, s.keys[e]};
 }
 
 /// Returns the short block that holds place `t` of all their rows.
@@ -302,40 +322,50 @@ __device__ inline std::uint32_t& owner_of(const VocabularyState& s, const ShortB
   return s.owners[s.infos[block.block].first_row + (t - block.first)];
 }
 
-/// Writes keys to sort the rows of short blocks by, those to be taken away first: pass 0, then 1,
+/// Writes keys to sort the rows of short blocks by, those to be taken away first: pass 0, 1, 2,
 /// then by block. `places` is set in pass 0.
-template <int = 0>
-__global__ void vocabulary_victim_keys(const VocabularyState s, const ShortBlock* short_blocks,
-                                       const std::uint32_t count, const std::uint32_t step,
-                                       const int pass, std::uint32_t* places, std::uint32_t* keys) {
+template <class Policy>
+__global__ void vocabulary_victim_keys(const VocabularyState s, const Policy* policies,
+                                       const ShortBlock* short_blocks, const std::uint32_t count,
+                                       const std::uint32_t step, const int pass,
+                                       std::uint32_t* places, std::uint32_t* keys) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= short_blocks[count].first) return;
   if (pass == 0) places[i] = i;
   const std::uint32_t k = short_block_of(short_blocks, count, places[i]),
                       block = short_blocks[k].block;
   const std::uint32_t e = owner_of(s, short_blocks[k], places[i]);
-  const bool by_count = s.infos[block].by_count != 0;
+  const std::uint32_t score = e == no_entry ? 0 : policies[block].score(s.seen_key(e, step));
   const bool eligible =
-      e != no_entry && s.steps[e] != step && (!by_count || s.counts[e] < s.tallies[block].most);
-  if (pass == 2)
+      e != no_entry && s.steps[e] != step &&
+      (score == 0 || (short_blocks[k].is_short != 0 && score < s.tallies[block].most));
+  if (pass == 3)
     keys[i] = eligible ? k : count;
   else
-    keys[i] = !eligible ? 0 : (pass == 0) == by_count ? s.steps[e] : s.counts[e];
+    keys[i] = !eligible ? 0 : pass == 0 ? s.counts[e] : pass == 1 ? s.steps[e] : score;
   if (pass != 0 || e == no_entry) return;
   if (eligible) atomicAdd(&s.tallies[block].eligible, 1u);
-  atomicMax(&s.tallies[block].not_least, ~s.counts[e]);
+  if (eligible && score == 0) atomicAdd(&s.tallies[block].worthless, 1u);
+  atomicMax(&s.tallies[block].not_least, ~score);
 }
 
+/// Takes rows away. `evicted`: null, or where to report the keys.
 template <int = 0>
 __global__ void vocabulary_evict(const VocabularyState s, const ShortBlock* short_blocks,
                                  const std::uint32_t count, const std::uint32_t* places,
-                                 const std::uint32_t eligible) {
+                                 const std::uint32_t eligible, tessera::detail::KeyRow* evicted) {
   const std::uint32_t i = vocabulary_thread();
   if (i >= eligible) return;
   const std::uint32_t k =
       last_at_most(count, i, [&](std::uint32_t at) { return short_blocks[at].eligible_first; });
-  if (i - short_blocks[k].eligible_first >= short_blocks[k].victims) return;
+  const std::uint32_t nth = i - short_blocks[k].eligible_first;
+  if (nth >= short_blocks[k].victims) return;
   std::uint32_t& owner = owner_of(s, short_blocks[k], places[i]);
+  if (evicted != nullptr) {
+    const VocabularyBlockInfo& info = s.infos[short_blocks[k].block];
+    evicted[short_blocks[k].evicted_at + nth] = {info.table, info.begin + s.rows[owner],
+                                                 s.keys[owner]};
+  }
   s.rows[owner] = -1;
   owner = no_entry;
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/vocabulary_policy.hpp>
 #include <tessera/config.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
@@ -17,6 +18,7 @@
 #include <span>
 #include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,14 +33,70 @@ enum class Eviction : std::uint8_t {
 
 namespace detail {
 
-/// The keys of one table.
+/// The keys of one table, and the built-in policies.
 struct VocabularyTable {
   /// of the table. Row 0 is shared by all keys that have no row of their own
   std::int64_t rows = 0;
   /// a key gets its row in the batch in which it is seen for this time, counted over all batches
   std::uint32_t admit_after = 1;
   Eviction eviction = Eviction::least_frequent;
+  /// from then on in each batch that has the key with this probability
+  float admit_probability = 1;
+  /// a key that was not seen for more than so many batches loses its row; 0: never
+  std::uint32_t time_to_live = 0;
+
+  TESSERA_HOST_DEVICE bool admits(const SeenKey& seen) const {
+    return seen.count >= admit_after &&
+           (admit_probability >= 1 || seen.chance() < admit_probability);
+  }
+  TESSERA_HOST_DEVICE std::uint32_t score(const SeenKey& seen) const {
+    if (time_to_live > 0 && seen.now - seen.step > time_to_live) return 0;
+    return eviction == Eviction::least_frequent ? seen.count
+           : eviction == Eviction::oldest       ? seen.step
+                                                : 1;
+  }
 };
+static_assert(AdmissionPolicy<VocabularyTable> && EvictionPolicy<VocabularyTable>);
+
+/// Adds nothing to what a table's options say.
+struct NoPolicy {};
+
+/// What decides about a table's keys: the user's own policy, and the table's options for what that
+/// does not say.
+template <class Own>
+struct KeyPolicy {
+  static_assert(std::is_same_v<Own, NoPolicy> || AdmissionPolicy<Own> || EvictionPolicy<Own>,
+                "Vocabulary: a policy needs bool admits(const SeenKey&) const or std::uint32_t "
+                "score(const SeenKey&) const, and must be trivially copyable "
+                "(docs/concepts/vocabulary.md)");
+  VocabularyTable table;
+  [[no_unique_address]] Own own;
+
+  TESSERA_HOST_DEVICE bool admits(const SeenKey& seen) const {
+    if constexpr (AdmissionPolicy<Own>)
+      return own.admits(seen);
+    else
+      return table.admits(seen);
+  }
+  TESSERA_HOST_DEVICE std::uint32_t score(const SeenKey& seen) const {
+    if constexpr (EvictionPolicy<Own>)
+      return own.score(seen);
+    else
+      return table.score(seen);
+  }
+  /// Returns whether a key keeps at least its score as long as it has its row: then a full block
+  /// need not be searched again for each newcomer.
+  bool steady() const {
+    if constexpr (requires { Own::scores_never_fall; })
+      return Own::scores_never_fall;
+    else
+      return !EvictionPolicy<Own> && table.time_to_live == 0;
+  }
+};
+
+/// Where scores may fall, keys of score 0 are searched for in every batch whose number this
+/// divides, whether rows are needed or not.
+inline constexpr std::uint32_t kVocabularySweep = 64;
 
 }  // namespace detail
 
@@ -46,7 +104,7 @@ class Host;
 
 /// Maps raw keys to rows of tables on a backend: vocabulary/vocabulary.hpp has that of Host,
 /// vocabulary/vocabulary.cuh that of Cuda.
-template <class Comm, class Backend = Host>
+template <class Comm, class Backend = Host, class Own = detail::NoPolicy>
 class Vocabulary;
 
 struct VocabularyOptions {
@@ -54,12 +112,19 @@ struct VocabularyOptions {
   /// whose keys each feature holds; empty: feature i has table i
   std::vector<int> feature_table{};
   std::uint64_t seed = 0;  ///< of the hash that gives keys to blocks of rows
+  /// `evicted` and `given` say after each batch which keys lost and got rows
+  bool report_keys = false;
 };
 
 template <class Comm>
 Vocabulary(Comm&, VocabularyOptions) -> Vocabulary<Comm, Host>;
 template <class Comm, class Backend>
 Vocabulary(Comm&, const Backend&, VocabularyOptions) -> Vocabulary<Comm, Backend>;
+template <class Comm, class Own>
+Vocabulary(Comm&, VocabularyOptions, std::vector<Own>) -> Vocabulary<Comm, Host, Own>;
+template <class Comm, class Backend, class Own>
+Vocabulary(Comm&, const Backend&, VocabularyOptions, std::vector<Own>)
+    -> Vocabulary<Comm, Backend, Own>;
 
 namespace detail {
 
@@ -69,6 +134,32 @@ struct ReusedRow {
   std::int64_t row = 0;
   friend auto operator<=>(const ReusedRow&, const ReusedRow&) = default;
   friend bool operator==(const ReusedRow&, const ReusedRow&) = default;
+};
+
+/// A key that lost or got a row.
+struct KeyRow {
+  std::int64_t table = 0;
+  std::int64_t row = 0;
+  std::int64_t key = 0;
+  friend auto operator<=>(const KeyRow&, const KeyRow&) = default;
+  friend bool operator==(const KeyRow&, const KeyRow&) = default;
+};
+
+/// The rows of a batch, or of a rank's part of it: those that now have another key than before, and
+/// where they are asked for the keys that lost rows and those that got some.
+struct VocabularyChanges {
+  std::vector<ReusedRow> reused;
+  std::vector<KeyRow> evicted, given;
+  void clear() {
+    reused.clear();
+    evicted.clear();
+    given.clear();
+  }
+  void add(const VocabularyChanges& more) {
+    reused.insert(reused.end(), more.reused.begin(), more.reused.end());
+    evicted.insert(evicted.end(), more.evicted.begin(), more.evicted.end());
+    given.insert(given.end(), more.given.begin(), more.given.end());
+  }
 };
 
 /// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be
@@ -157,6 +248,9 @@ struct VocabularyLayout {
               "Vocabulary: table {} has {} rows and admits keys after {} times; it needs 2 .. "
               "2^31-1 rows and at least 1",
               t, table.rows, table.admit_after);
+      require(table.admit_probability > 0 && table.admit_probability <= 1,
+              "Vocabulary: table {} admits keys with probability {}; give more than 0, at most 1",
+              t, table.admit_probability);
       Table made{.seed = random_word(options.seed, t),
                  .blocks = std::clamp<std::int64_t>(table.rows / 4096, 1, 256),
                  .begin = {},
@@ -187,9 +281,6 @@ struct VocabularyLayout {
   }
   const Table& table_of(std::size_t feature) const {
     return tables[static_cast<std::size_t>(options.feature_table[feature])];
-  }
-  const VocabularyTable& options_of(const Block& block) const {
-    return options.tables[static_cast<std::size_t>(block.table)];
   }
 
   /// Returns, of records that any ranks exported, in any order, joined or not, those that this rank
@@ -311,18 +402,37 @@ struct VocabularyLayout {
   }
 };
 
-/// Gathers all ranks' rows that changed hands, ascending. Collective.
-template <class Comm>
-void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
-                        std::vector<ReusedRow>& all) {
+/// Gathers all ranks' rows, ascending. Collective.
+template <class Comm, class Row>
+void gather_rows(Comm& communicator, std::span<const Row> own, std::vector<Row>& all) {
   const std::size_t ranks = static_cast<std::size_t>(communicator.size()), count = own.size();
   std::vector<std::size_t> counts(ranks);
   communicator.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts),
                           std::vector<std::size_t>(ranks, 1));
   all.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
   if (all.empty()) return;
-  communicator.all_gather(own, std::span<ReusedRow>(all), counts);
+  communicator.all_gather(own, std::span<Row>(all), counts);
   std::sort(all.begin(), all.end());
+}
+template <class Comm>
+void gather_changes(Comm& communicator, const VocabularyChanges& own, bool report_keys,
+                    VocabularyChanges& all) {
+  gather_rows<Comm, ReusedRow>(communicator, own.reused, all.reused);
+  if (!report_keys) return;
+  gather_rows<Comm, KeyRow>(communicator, own.evicted, all.evicted);
+  gather_rows<Comm, KeyRow>(communicator, own.given, all.given);
+}
+
+/// Returns the policy of each table. Throws InvalidArgument unless there are none, or one each.
+template <class Own>
+std::vector<KeyPolicy<Own>> key_policies(const VocabularyOptions& options,
+                                         std::span<const Own> own) {
+  require(own.size() == options.tables.size(),
+          "Vocabulary: {} policies for {} tables; give one for each", own.size(),
+          options.tables.size());
+  std::vector<KeyPolicy<Own>> policies;
+  for (std::size_t t = 0; t < own.size(); ++t) policies.push_back({options.tables[t], own[t]});
+  return policies;
 }
 
 }  // namespace detail

@@ -21,20 +21,23 @@ namespace tessera { inline namespace v0 { namespace gpu { namespace detail {
 
 /// One rank's blocks of a vocabulary: what VocabularyBlock (vocabulary/block.hpp) does for
 /// one, in device memory for all at once. The host keeps what is known of a block as a whole, and
-/// decides by that. A template, so that only who uses it waits for CUB's sort to be compiled.
-template <class = void>
+/// decides by that.
+template <class Own>
 class VocabularyStore {
  public:
-  VocabularyStore(const Cuda& backend, const tessera::detail::VocabularyLayout& layout)
+  /// Makes blocks. `policies`: by table.
+  VocabularyStore(const Cuda& backend, const tessera::detail::VocabularyLayout& layout,
+                  const std::vector<tessera::detail::KeyPolicy<Own>>& policies)
       : backend_(backend), layout_(layout), own_(layout.own.size()) {
     std::vector<VocabularyBlockInfo> infos;
     for (const tessera::detail::VocabularyLayout::Block& block : layout_.own) {
-      const tessera::detail::VocabularyTable& table = layout_.options_of(block);
+      const auto table = static_cast<std::size_t>(block.table);
       infos.push_back({tessera::detail::secret_vocabulary_seed(), block.table, block.begin,
-                       static_cast<std::uint32_t>(own_rows_), table.admit_after,
-                       table.eviction == Eviction::least_frequent});
+                       static_cast<std::uint32_t>(own_rows_), layout_.tables[table].seed});
+      policies_.push_back(policies[table]);
       own_rows_ += block.rows;
     }
+    upload(backend_, policies_on_device_, policies_);
     require(own_rows_ < no_entry, "Vocabulary: {} rows on one rank; 2^32-2 are the most",
             own_rows_);
     upload(backend_, infos_, infos);
@@ -70,9 +73,12 @@ class VocabularyStore {
   }
 
   /// Counts the batch of a step, gives rows to keys that have earned one, answers, and forgets.
-  /// Adds rows that changed hands.
-  void learn(const VocabularyBatch& batch, std::vector<tessera::detail::ReusedRow>& reused) {
-    if (batch.count == 0) return;
+  /// Adds rows that changed hands; with VocabularyOptions::report_keys keys, too.
+  void learn(const VocabularyBatch& batch, tessera::detail::VocabularyChanges& changes) {
+    const bool sweeps = batch.step % tessera::detail::kVocabularySweep == 0 &&
+                        !std::all_of(policies_.begin(), policies_.end(),
+                                     [](const auto& policy) { return policy.steady(); });
+    if (batch.count == 0 && !sweeps) return forget();
     if (size_ + batch.count > capacity_) {
       relocate(std::max(2 * capacity_, size_ + batch.count), 0, 0);
       reindex();
@@ -90,7 +96,7 @@ class VocabularyStore {
     run("vocabulary_add", n, vocabulary_add<>, s, batch);
     run("vocabulary_number", n, vocabulary_number<>, s, batch);
     run("vocabulary_count", n, vocabulary_count<>, s, batch);
-    run("vocabulary_touch", n + 1, vocabulary_touch<>, s, batch);
+    run("vocabulary_touch", n + 1, vocabulary_touch<Policy>, s, batch, policies_on_device_.data());
     add_up(batch.ranks, n + 1);
     SortBuffers<std::uint32_t> newcomers = sort_buffers(n);
     run("vocabulary_list_newcomers", n, vocabulary_list_newcomers<>, batch, newcomers.values);
@@ -102,12 +108,12 @@ class VocabularyStore {
       own_[b].candidates += tallies[b].added;
       newcomer_count += tallies[b].newcomers;
     }
-    if (newcomer_count > 0) {
+    if (newcomer_count > 0 || sweeps) {
       // The rows' search sorts, too: newcomers wait elsewhere.
       backend_.copy(grow(backend_, newcomers_, newcomer_count), newcomers.values,
                     static_cast<std::size_t>(newcomer_count) * sizeof(std::uint32_t));
-      make_room(tallies, batch.step);
-      admit(tallies, static_cast<int>(newcomer_count), reused);
+      make_room(tallies, batch.step, sweeps, changes);
+      if (newcomer_count > 0) admit(tallies, static_cast<int>(newcomer_count), batch.step, changes);
     }
     run("vocabulary_answer", n, vocabulary_answer<>, s, batch);
     forget();
@@ -223,6 +229,7 @@ class VocabularyStore {
   }
 
  private:
+  using Policy = tessera::detail::KeyPolicy<Own>;
   static constexpr std::int64_t kLeastEntries = 1024;
 
   /// What the host knows of a block.
@@ -252,6 +259,10 @@ class VocabularyStore {
     if (buffer.size() > 0)
       check(cudaMemsetAsync(buffer.data(), 0xff, buffer.span().size_bytes(), backend_.stream()),
             "clearing a vocabulary");
+  }
+  template <class Row>
+  static void append(const std::vector<Row>& from, std::vector<Row>& to) {
+    to.insert(to.end(), from.begin(), from.end());
   }
   template <class Of>
   std::int64_t sum(int table, Of of) const {
@@ -283,53 +294,56 @@ class VocabularyStore {
   VocabularyState state() const { return state_of(entries_); }
 
   /// Takes rows away in blocks that have too few: a sixteenth of the block at once, or as many as
-  /// are needed.
-  void make_room(const std::vector<VocabularyTally>& tallies, std::uint32_t step) {
+  /// are needed; and rows of score 0, with `sweeps` also where there are enough.
+  void make_room(const std::vector<VocabularyTally>& tallies, std::uint32_t step, bool sweeps,
+                 tessera::detail::VocabularyChanges& changes) {
     std::vector<ShortBlock> blocks;
     std::uint32_t rows = 0;
     std::vector<std::uint32_t> least;
     for (std::size_t b = 0; b < own_.size(); ++b) {
-      const Eviction eviction = layout_.options_of(layout_.own[b]).eviction;
-      if (tallies[b].newcomers <= vacant(b) || eviction == Eviction::none || own_[b].used == 0)
-        continue;
+      const bool steady = policies_[b].steady(), is_short = tallies[b].newcomers > vacant(b);
+      if ((!is_short && (steady || !sweeps)) || own_[b].used == 0) continue;
       if (least.empty()) least = download(backend_, least_, std::ssize(own_));
-      // no key was seen less often
-      if (eviction == Eviction::least_frequent && tallies[b].most <= least[b]) continue;
-      blocks.push_back({.block = static_cast<std::uint32_t>(b),
-                        .first = rows,
-                        .eligible_first = 0,
-                        .victims = 0});
+      if (steady && tallies[b].most <= least[b]) continue;  // no key has a lower score
+      blocks.push_back({static_cast<std::uint32_t>(b), rows, is_short, 0, 0, 0});
       rows += static_cast<std::uint32_t>(own_[b].used);
     }
     if (blocks.empty()) return;
     const auto count = static_cast<std::uint32_t>(blocks.size());
-    blocks.push_back({.block = 0, .first = rows, .eligible_first = 0, .victims = 0});
+    blocks.push_back({0, rows, 0, 0, 0, 0});
     require(rows < INT32_MAX, "Vocabulary: {} rows in full blocks; 2^31-2 are the most", rows);
     const ShortBlock* on_device = upload(backend_, short_blocks_, blocks);
     SortBuffers<std::uint32_t> places = sort_buffers(rows);
-    for (int pass = 0; pass < 3; ++pass) {
-      run("vocabulary_victim_keys", rows, vocabulary_victim_keys<>, state(), on_device, count, step,
-          pass, places.values, places.keys);
+    for (int pass = 0; pass < 4; ++pass) {
+      run("vocabulary_victim_keys", rows, vocabulary_victim_keys<Policy>, state(),
+          policies_on_device_.data(), on_device, count, step, pass, places.values, places.keys);
       places = sort_pairs(backend_, places, static_cast<int>(rows),
-                          pass < 2 ? 32 : std::bit_width(count));
+                          pass < 3 ? 32 : std::bit_width(count));
     }
     const std::vector<VocabularyTally> found = download(backend_, tallies_, std::ssize(own_));
-    std::uint32_t eligible = 0;
+    std::uint32_t eligible = 0, evicted = 0;
     for (ShortBlock& block : std::span(blocks).first(count)) {
       OwnBlock& own = own_[block.block];
-      const std::int64_t wanted = std::max(tallies[block.block].newcomers - vacant(block.block),
-                                           layout_.own[block.block].rows / 16);
+      const std::int64_t needed =
+                             block.is_short != 0
+                                 ? std::max(tallies[block.block].newcomers - vacant(block.block),
+                                            layout_.own[block.block].rows / 16)
+                                 : 0,
+                         wanted = std::max<std::int64_t>(found[block.block].worthless, needed);
       block.eligible_first = eligible;
       block.victims =
           static_cast<std::uint32_t>(std::min<std::int64_t>(found[block.block].eligible, wanted));
+      block.evicted_at = std::exchange(evicted, evicted + block.victims);
       eligible += found[block.block].eligible;
       own.free += block.victims;
       own.free_at = 0;
       own.candidates += block.victims;
     }
     upload(backend_, short_blocks_, blocks);
+    const bool reports = layout_.options.report_keys;
     run("vocabulary_evict", eligible, vocabulary_evict<>, state(), on_device, count, places.values,
-        eligible);
+        eligible, reports ? grow(backend_, key_rows_, evicted) : nullptr);
+    if (reports) append(download(backend_, key_rows_, evicted), changes.evicted);
     std::uint32_t* ranks = grow(backend_, row_ranks_, std::int64_t{rows} + 1);
     run("vocabulary_mark_free", std::int64_t{rows} + 1, vocabulary_mark_free<>, state(), on_device,
         count, ranks);
@@ -337,17 +351,16 @@ class VocabularyStore {
     run("vocabulary_list_free", rows, vocabulary_list_free<>, state(), on_device, count, ranks);
   }
 
-  void admit(const std::vector<VocabularyTally>& tallies, int count,
-             std::vector<tessera::detail::ReusedRow>& reused_rows) {
+  void admit(const std::vector<VocabularyTally>& tallies, int count, std::uint32_t step,
+             tessera::detail::VocabularyChanges& changes) {
     std::vector<VocabularyGrant> grants(own_.size());
-    std::uint32_t first = 0, reused = 0, first_row = 0;
-    bool by_frequency = false;
+    std::uint32_t first = 0, reused = 0, given = 0, first_row = 0;
+    bool by_score = false;
     for (std::size_t b = 0; b < own_.size(); ++b) {
       OwnBlock& own = own_[b];
       const std::int64_t granted = std::min<std::int64_t>(tallies[b].newcomers, vacant(b)),
                          from_free = std::min(granted, own.free);
-      const bool scarce = tallies[b].newcomers > granted &&
-                          layout_.options_of(layout_.own[b]).eviction == Eviction::least_frequent;
+      const bool scarce = tallies[b].newcomers > granted;
       grants[b] = VocabularyGrant{
           .first = std::exchange(first, first + tallies[b].newcomers),
           .granted = static_cast<std::uint32_t>(granted),
@@ -355,8 +368,9 @@ class VocabularyStore {
           .free_at = first_row + static_cast<std::uint32_t>(own.free_at),
           .used = static_cast<std::uint32_t>(own.used),
           .reused_at = std::exchange(reused, reused + static_cast<std::uint32_t>(from_free)),
-          .frequent_first = scarce};
-      by_frequency |= scarce;
+          .given_at = std::exchange(given, given + static_cast<std::uint32_t>(granted)),
+          .scarce = scarce};
+      by_score |= scarce;
       own.free -= from_free;
       own.free_at += from_free;
       own.used += granted - from_free;
@@ -368,15 +382,18 @@ class VocabularyStore {
     backend_.copy(sorted.values, newcomers_.data(),
                   static_cast<std::size_t>(count) * sizeof(std::uint32_t));
     for (const bool by_block : {false, true}) {
-      if (!by_block && !by_frequency) continue;
-      run("vocabulary_newcomer_keys", count, vocabulary_newcomer_keys<>, state(), on_device,
-          by_block, sorted.values, static_cast<std::uint32_t>(count), sorted.keys);
+      if (!by_block && !by_score) continue;
+      run("vocabulary_newcomer_keys", count, vocabulary_newcomer_keys<Policy>, state(),
+          policies_on_device_.data(), on_device, by_block, step, sorted.values,
+          static_cast<std::uint32_t>(count), sorted.keys);
       sorted = sort_pairs(backend_, sorted, count, by_block ? std::bit_width(own_.size()) : 32);
     }
-    run("vocabulary_grant", count, vocabulary_grant<>, state(), on_device, sorted.values,
-        static_cast<std::uint32_t>(count), grow(backend_, reused_, reused));
-    const std::vector<tessera::detail::ReusedRow> taken = download(backend_, reused_, reused);
-    reused_rows.insert(reused_rows.end(), taken.begin(), taken.end());
+    const bool reports = layout_.options.report_keys;
+    run("vocabulary_grant", count, vocabulary_grant<Policy>, state(), policies_on_device_.data(),
+        on_device, step, sorted.values, static_cast<std::uint32_t>(count),
+        grow(backend_, reused_, reused), reports ? grow(backend_, key_rows_, given) : nullptr);
+    append(download(backend_, reused_, reused), changes.reused);
+    if (reports) append(download(backend_, key_rows_, given), changes.given);
   }
 
   /// Halves counts of keys without a row where there are too many of them, until half as many are
@@ -451,6 +468,8 @@ class VocabularyStore {
   Cuda backend_;
   const tessera::detail::VocabularyLayout& layout_;
   std::vector<OwnBlock> own_;
+  std::vector<Policy> policies_;  // by block
+  Buffer<Policy, Cuda> policies_on_device_;
   std::int64_t own_rows_ = 0, size_ = 0, capacity_ = 0;
   Buffer<VocabularyBlockInfo, Cuda> infos_;
   Entries entries_;
@@ -468,6 +487,7 @@ class VocabularyStore {
   Buffer<VocabularyGrant, Cuda> grants_;
   Buffer<std::uint8_t, Cuda> forgetful_;
   Buffer<tessera::detail::ReusedRow, Cuda> reused_;
+  Buffer<tessera::detail::KeyRow, Cuda> key_rows_;
 };
 
 }}}}  // namespace tessera::v0::gpu::detail

@@ -17,6 +17,7 @@
 #include <numeric>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,17 +27,19 @@ namespace tessera { inline namespace v0 {
 /// same records, bit for bit. Keys, offsets and rows of a batch are in device memory.
 /// `communicator` moves device and host memory (CudaTransfer). The host waits for what it decides:
 /// once in `learn`, more often where rows are taken away or keys forgotten.
-template <class Comm>
-class Vocabulary<Comm, Cuda> {
+template <class Comm, class Own>
+class Vocabulary<Comm, Cuda, Own> {
  public:
   static constexpr std::int64_t kSharedRow = 0;
 
-  /// Throws InvalidArgument for tables without a row besides the shared one.
-  Vocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options)
+  /// Throws InvalidArgument for tables without a row besides the shared one. `own`: one for each
+  /// table; its functions are TESSERA_HOST_DEVICE.
+  Vocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options,
+             const std::vector<Own>& own)
       : communicator_(communicator),
         backend_(backend),
         layout_(std::move(options), communicator.size(), communicator.rank()),
-        store_(backend, layout_) {
+        store_(backend, layout_, detail::key_policies<Own>(layout_.options, own)) {
     std::vector<gpu::detail::VocabularyFeature> features;
     std::vector<std::int64_t> first_block{0};
     std::vector<std::int32_t> owners, locals;
@@ -54,6 +57,9 @@ class Vocabulary<Comm, Cuda> {
     gpu::upload(backend_, owners_, owners);
     gpu::upload(backend_, locals_, locals);
   }
+  Vocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options)
+    requires std::is_same_v<Own, detail::NoPolicy>
+      : Vocabulary(communicator, backend, options, std::vector<Own>(options.tables.size())) {}
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
@@ -65,12 +71,16 @@ class Vocabulary<Comm, Cuda> {
             "Vocabulary: 2^32-1 batches are the most");
     gpu::detail::VocabularyBatch batch = receive(keys, rows);
     batch.step = static_cast<std::uint32_t>(++step_);
-    own_reused_.clear();
-    store_.learn(batch, own_reused_);
+    own_changes_.clear();
+    store_.learn(batch, own_changes_);
     hand_back(batch, rows);
-    detail::gather_reused_rows(communicator_, own_reused_, reused_);
-    return reused_;
+    detail::gather_changes(communicator_, own_changes_, layout_.options.report_keys, changes_);
+    return changes_.reused;
   }
+  /// Return lists in host memory.
+  std::span<const detail::KeyRow> evicted() const { return changes_.evicted; }
+  std::span<const detail::KeyRow> given() const { return changes_.given; }
+  bool reports_keys() const { return layout_.options.report_keys; }
 
   /// Does as Vocabulary::find.
   template <IdType Id>
@@ -234,7 +244,7 @@ class Vocabulary<Comm, Cuda> {
   Comm& communicator_;
   Cuda backend_;
   tessera::detail::VocabularyLayout layout_;
-  gpu::detail::VocabularyStore<> store_;
+  gpu::detail::VocabularyStore<Own> store_;
   std::int64_t step_ = 0;
   Buffer<gpu::detail::VocabularyFeature, Cuda> features_;
   // by block of all tables: its rank, its number among this rank's
@@ -248,7 +258,7 @@ class Vocabulary<Comm, Cuda> {
   // of this rank's keys, as they were sent; null: unchanged
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;
-  std::vector<detail::ReusedRow> own_reused_, reused_;
+  detail::VocabularyChanges own_changes_, changes_;
 };
 
 }}  // namespace tessera::v0

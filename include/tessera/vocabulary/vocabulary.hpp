@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,21 +37,32 @@ namespace tessera { inline namespace v0 {
 ///     Vocabulary vocabulary(communicator, {.tables = {{.rows = 1'000'000, .admit_after = 5}}});
 ///     for (const auto& [table, row] : vocabulary.learn(keys, std::span(rows)))
 ///       embeddings.reset_rows(static_cast<int>(table), std::span(&row, 1));
-template <class Comm>
-class Vocabulary<Comm, Host> {
+///
+/// `Own`: a policy that says in place of the options who gets a row, who loses it, or both.
+template <class Comm, class Own>
+class Vocabulary<Comm, Host, Own> {
  public:
   static constexpr std::int64_t kSharedRow = 0;
 
   /// Makes a vocabulary. Blocks are divided over the backend's threads. Throws InvalidArgument for
   /// tables without a row besides the shared one.
-  Vocabulary(Comm& communicator, const Host& backend, VocabularyOptions options)
+  /// `own`: one for each table.
+  Vocabulary(Comm& communicator, const Host& backend, VocabularyOptions options,
+             std::vector<Own> own)
       : communicator_(communicator),
         threads_(backend.threads()),
-        layout_(std::move(options), communicator.size(), communicator.rank()) {
+        layout_(std::move(options), communicator.size(), communicator.rank()),
+        policies_(detail::key_policies<Own>(layout_.options, own)) {
     for (const detail::VocabularyLayout::Block& block : layout_.own)
       own_.push_back({block.table, block.begin, new_block(block), {}, nullptr});
   }
+  Vocabulary(Comm& communicator, VocabularyOptions options, std::vector<Own> own)
+      : Vocabulary(communicator, Host(), std::move(options), std::move(own)) {}
+  Vocabulary(Comm& communicator, const Host& backend, VocabularyOptions options)
+    requires std::is_same_v<Own, detail::NoPolicy>
+      : Vocabulary(communicator, backend, options, std::vector<Own>(options.tables.size())) {}
   Vocabulary(Comm& communicator, VocabularyOptions options)
+    requires std::is_same_v<Own, detail::NoPolicy>
       : Vocabulary(communicator, Host(), std::move(options)) {}
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
@@ -66,20 +78,25 @@ class Vocabulary<Comm, Host> {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
     ++step_;
-    translate(keys, rows,
-              [this](OwnBlock& block, std::span<const std::int64_t> of_block,
-                     std::span<std::int32_t> answers) {
-                block.reused.clear();
-                block.keys.learn(of_block, static_cast<std::uint32_t>(step_), answers,
-                                 block.reused);
-              });
-    own_reused_.clear();
-    for (const OwnBlock& block : own_)
-      for (const std::int64_t row : block.reused)
-        own_reused_.push_back({block.table, block.begin + row});
-    detail::gather_reused_rows(communicator_, own_reused_, reused_);
-    return reused_;
+    const bool report_keys = layout_.options.report_keys;
+    const auto learn_keys = [&](OwnBlock& block, std::span<const std::int64_t> of_block,
+                                std::span<std::int32_t> answers) {
+      block.changes.clear();
+      block.keys.learn(of_block, static_cast<std::uint32_t>(step_), answers, report_keys,
+                       block.changes);
+    };
+    translate(keys, rows, learn_keys);
+    own_changes_.clear();
+    for (const OwnBlock& block : own_) own_changes_.add(block.changes);
+    detail::gather_changes(communicator_, own_changes_, report_keys, changes_);
+    return changes_.reused;
   }
+  /// Return the keys that lost their rows in the last call of `learn`, and those that got rows, the
+  /// same on every rank, ascending by table and row; nothing unless VocabularyOptions::report_keys.
+  /// A row that is in both lists goes from one key to the other.
+  std::span<const detail::KeyRow> evicted() const { return changes_.evicted; }
+  std::span<const detail::KeyRow> given() const { return changes_.given; }
+  bool reports_keys() const { return layout_.options.report_keys; }
 
   /// Finds the rows of known keys, the shared row for all others. Changes nothing. Collective.
   template <IdType Id>
@@ -106,10 +123,10 @@ class Vocabulary<Comm, Host> {
   /// Return the keys with a row of their own, and keys counted without one, among those that this
   /// rank decides about.
   std::int64_t admitted(int table) const {
-    return count(table, &detail::VocabularyBlock::admitted);
+    return count(table, &detail::VocabularyBlock<Own>::admitted);
   }
   std::int64_t candidates(int table) const {
-    return count(table, &detail::VocabularyBlock::candidates);
+    return count(table, &detail::VocabularyBlock<Own>::candidates);
   }
 
   /// Returns what this rank knows of a table. All ranks' records together are the whole, whatever
@@ -181,17 +198,17 @@ class Vocabulary<Comm, Host> {
   struct OwnBlock {
     std::int64_t table;
     std::int64_t begin;  // first row
-    detail::VocabularyBlock keys;
-    std::vector<std::int64_t> reused;
+    detail::VocabularyBlock<Own> keys;
+    detail::VocabularyChanges changes;
     std::exception_ptr error;
   };
 
-  detail::VocabularyBlock new_block(const detail::VocabularyLayout::Block& block) const {
-    const detail::VocabularyTable& table = layout_.options_of(block);
-    return detail::VocabularyBlock(block.rows, table.admit_after, table.eviction);
+  detail::VocabularyBlock<Own> new_block(const detail::VocabularyLayout::Block& block) const {
+    const auto table = static_cast<std::size_t>(block.table);
+    return {block, policies_[table], layout_.tables[table].seed};
   }
 
-  std::int64_t count(int table, std::int64_t (detail::VocabularyBlock::*of)() const) const {
+  std::int64_t count(int table, std::int64_t (detail::VocabularyBlock<Own>::*of)() const) const {
     std::int64_t sum = 0;
     for (const OwnBlock& block : own_)
       if (block.table == table) sum += (block.keys.*of)();
@@ -321,8 +338,6 @@ class Vocabulary<Comm, Host> {
       OwnBlock& block = own_[static_cast<std::size_t>(b)];
       const std::size_t begin = block_begin_[static_cast<std::size_t>(b)],
                         size = block_begin_[static_cast<std::size_t>(b) + 1] - begin;
-      block.reused.clear();
-      if (size == 0) return;
       try {
         answer(block, {sorted_.data() + begin, size}, {answers_.data() + begin, size});
         for (std::size_t i = begin; i < begin + size; ++i)
@@ -346,6 +361,7 @@ class Vocabulary<Comm, Host> {
   Comm& communicator_;
   int threads_;
   detail::VocabularyLayout layout_;
+  std::vector<detail::KeyPolicy<Own>> policies_;  // by table
   std::vector<OwnBlock> own_;
   std::int64_t step_ = 0;
 
@@ -361,7 +377,7 @@ class Vocabulary<Comm, Host> {
   std::vector<std::int64_t> sorted_;
   std::vector<std::uint32_t> sources_;
   std::vector<std::int32_t> answers_;
-  std::vector<detail::ReusedRow> own_reused_, reused_;
+  detail::VocabularyChanges own_changes_, changes_;
 };
 
 }}  // namespace tessera::v0
