@@ -556,6 +556,10 @@ TEST_CASE("the work of a step, by hand") {
   CHECK(work(&Cluster::stream_bandwidth).update == doctest::Approx(8 * 64 + 14 * 128));
   // A half misses 1 of 8 samples: gaps in the order of 512 bytes, both ways, twice.
   CHECK(work(&Cluster::gather_bandwidth).assemble == doctest::Approx(2 * 2 * 512 / 8));
+  // two collectives while ids are routed, one for vectors, none for the update
+  CHECK(work(&Cluster::wake_seconds).route == doctest::Approx(2 * 2));
+  CHECK(work(&Cluster::wake_seconds).exchange == doctest::Approx(2));
+  CHECK(work(&Cluster::wake_seconds).update == 0);
   // Packed vectors and the matrix, both ways; of cut tables the matrix is also zeroed and read.
   CHECK(work(&Cluster::stream_bandwidth).assemble ==
         doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
@@ -630,10 +634,13 @@ constexpr Cluster kMachine{.stream_bandwidth = 1.1e10,
                            .block_seconds = 6e-8,
                            .launch_seconds = 1e-7,
                            .node_bandwidth = 7e9,
-                           .node_latency = 4e-6};
+                           .node_latency = 4e-6,
+                           .wake_seconds = 2e-5};
 
 Cluster unknown() {
-  return {.launch_seconds = kMachine.launch_seconds, .node_latency = kMachine.node_latency};
+  return {.launch_seconds = kMachine.launch_seconds,
+          .node_latency = kMachine.node_latency,
+          .wake_seconds = kMachine.wake_seconds};
 }
 
 }  // namespace

@@ -92,8 +92,8 @@ class CostModel {
     const double near = topology.node_size() - 1, far = ranks_ - topology.node_size();
     peer_byte_ = std::max(near / cluster.node_bandwidth, far / cluster.network_bandwidth);
     collective_ = ranks_ == 1 ? 0
-                              : cluster.launch_seconds + near * cluster.node_latency +
-                                    far * cluster.network_latency;
+                              : cluster.launch_seconds + cluster.wake_seconds +
+                                    near * cluster.node_latency + far * cluster.network_latency;
     tables_.reserve(tables.size());
     for (const TableSpec& table : tables)
       tables_.push_back({.rows = static_cast<double>(table.rows),
