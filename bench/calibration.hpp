@@ -59,7 +59,7 @@ inline constexpr double kMost = 1e15;
 /// all.
 inline Cluster with_one(Cluster c, std::size_t constant) {
   c.network_bandwidth = kNever;
-  c.network_latency = c.node_latency = c.launch_seconds = 0;
+  c.network_latency = c.node_latency = c.launch_seconds = c.wake_seconds = 0;
   for (std::size_t k = 0; k < kConstants.size(); ++k)
     c.*kConstants[k].member = k == constant ? 1 : kConstants[k].inverse ? kNever : 0;
   return c;
@@ -89,6 +89,7 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
       parts[k] = work_of(predict(o.layout, with_one(cluster, k), o.workload));
     Cluster latencies = with_one(cluster, n);
     latencies.launch_seconds = base.launch_seconds, latencies.node_latency = base.node_latency;
+    latencies.wake_seconds = base.wake_seconds;
     const detail::StageTimes fixed = work_of(predict(o.layout, latencies, o.workload));
     for (const StageMember stage : kStages) {
       const double measured = o.work.*stage;

@@ -71,9 +71,11 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
       grid.tables.push_back({Cut::grid, table.width % 2 == 0 ? 2 : 1,
                              std::vector<int>(table.width % 2 == 0 ? 2 : 1, 0)});
     layout.shards = shards_of(grid, uncut);
-  } else if (name == "interleaved") {
+  } else if (const std::optional<int> hot = plan::hot_rows(name, "--plans");
+             hot || name == "interleaved") {
     tessera::detail::PlanChoice dealt;
-    dealt.tables.assign(uncut.tables.size(), {.cut = Cut::interleaved});
+    dealt.tables.assign(uncut.tables.size(),
+                        {.cut = hot ? Cut::hot_rows : Cut::interleaved, .parts = hot.value_or(1)});
     layout.shards = shards_of(dealt, uncut);
   } else if (const auto policy =
                  std::find_if(settings.policies.begin(), settings.policies.end(),
@@ -84,7 +86,7 @@ std::optional<Layout> layout_of(const std::string& name, const Settings& setting
     if (ranks_of(name) != uncut.ranks()) return std::nullopt;
     layout = read_plan_file(name, uncut.tables, uncut.features, uncut.topology);
   } else {
-    std::vector<std::string> known{"auto", "grid", "interleaved"};
+    std::vector<std::string> known{"auto", "grid", "interleaved", "hot-rows:N"};
     for (const auto& [known_name, value] : kStrategies) known.emplace_back(known_name);
     for (const NamedPolicy& own : settings.policies) known.push_back(own.name);
     throw InvalidArgument(

@@ -44,7 +44,7 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->excludes("--ids");
   app.add_option("--plans", o.plans,
                  "auto, table-wise, memory-balanced, memory-optimized, column-wise, row-wise, "
-                 "interleaved, replicated, grid, and plan files")
+                 "interleaved, hot-rows:N, replicated, grid, and plan files")
       ->delimiter(',')
       ->option_text("PLAN,... [auto,table-wise,column-wise,row-wise]");
   app.add_option("--ranks", o.ranks,

@@ -20,12 +20,13 @@
 
 namespace plan {
 
-inline constexpr std::array<tessera::Cut, 6> kCuts{
+inline constexpr std::array<tessera::Cut, 7> kCuts{
     tessera::Cut::replicated, tessera::Cut::table_wise, tessera::Cut::column_wise,
-    tessera::Cut::row_wise,   tessera::Cut::grid,       tessera::Cut::interleaved};
+    tessera::Cut::row_wise,   tessera::Cut::grid,       tessera::Cut::interleaved,
+    tessera::Cut::hot_rows};
 
 inline constexpr const char* kCutNames =
-    "replicated, table-wise, column-wise, row-wise, grid, interleaved";
+    "replicated, table-wise, column-wise, row-wise, grid, interleaved, hot-rows";
 
 inline std::optional<tessera::Cut> find_cut(const std::string& name) {
   for (const tessera::Cut cut : kCuts)
@@ -35,11 +36,21 @@ inline std::optional<tessera::Cut> find_cut(const std::string& name) {
 
 inline int number(const std::string& text, int least, int most, const std::string& place) {
   const bool digits =
-      !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
+      !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == text.npos;
   tessera::require<CLI::ValidationError>(
       digits && std::stoi(text) >= least && std::stoi(text) <= most,
       "{}: '{}' is not a number from {} to {}", place, text, least, most);
   return std::stoi(text);
+}
+
+/// Rows that `hot-rows` copies where it does not say.
+inline constexpr int kHotRows = 1000, kMostHotRows = 999'999'999;
+
+/// hot-rows or hot-rows:N. No value: another policy.
+inline std::optional<int> hot_rows(const std::string& text, const std::string& place) {
+  if (text == "hot-rows") return kHotRows;
+  if (!text.starts_with("hot-rows:")) return std::nullopt;
+  return number(text.substr(9), 1, kMostHotRows, place);
 }
 
 /// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
@@ -56,7 +67,8 @@ inline tessera::detail::TablePin parse_pin(const std::string& text, const std::s
     how.resize(at);
   }
   if (const auto colon = how.find(':'); colon != how.npos) {
-    pin.parts = number(how.substr(colon + 1), 1, ranks, place);
+    pin.parts = number(how.substr(colon + 1), 1,
+                       how.starts_with("hot-rows:") ? kMostHotRows : ranks, place);
     how.resize(colon);
   }
   const std::optional<tessera::Cut> cut = find_cut(how);
@@ -67,9 +79,10 @@ inline tessera::detail::TablePin parse_pin(const std::string& text, const std::s
                                   [&](const tessera::TableSpec& t) { return t.name == pin.table; });
   tessera::require(table != model.tables.end(), "{}: '{}' has no table '{}'", place, model.name,
                    pin.table);
-  tessera::require(pin.parts == 0 || table->width % pin.parts == 0,
-                   "{}: {} parts do not divide the {} columns of '{}'", place, pin.parts,
-                   table->width, pin.table);
+  tessera::require(
+      pin.parts == 0 || pin.cut == tessera::Cut::hot_rows || table->width % pin.parts == 0,
+      "{}: {} parts do not divide the {} columns of '{}'", place, pin.parts, table->width,
+      pin.table);
   return pin;
 }
 

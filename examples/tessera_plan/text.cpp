@@ -157,6 +157,8 @@ std::string header_of(const Report& report, const std::string& name_space) {
         cut == Cut::replicated    ? "Replicated<"
         : cut == Cut::row_wise    ? "RowWise<"
         : cut == Cut::interleaved ? "RowWise<tessera::Interleaved, "
+        : cut == Cut::hot_rows
+            ? fmt::format("HotRows<{}, tessera::RowWise<tessera::Interleaved, ", parts)
         : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
         : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
                                   : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
@@ -166,9 +168,9 @@ std::string header_of(const Report& report, const std::string& name_space) {
         : tier == Tier::file ? fmt::format("tessera::Cached<{}, tessera::OnFile<", cache_rows)
                              : "";
     entries += fmt::format("    {}tessera::{}tessera::Tables<{}>>{},\n", adapter, policy, name,
-                           tier == Tier::host   ? ">"
-                           : tier == Tier::file ? ">>"
-                                                : "");
+                           tier == Tier::host || cut == Cut::hot_rows ? ">"
+                           : tier == Tier::file                       ? ">>"
+                                                                      : "");
   }
   arrays += fmt::format("inline constexpr std::array<tessera::FeatureSpec, {}> kFeatures{{{{\n",
                         best.layout.features.size());

@@ -61,6 +61,7 @@ struct Options {
   std::string
       graph_refused;  ///< why --graph captures nothing here; empty: it does, or is not given
   std::string plan = "mixed";
+  int hot_rows = 1000;                              ///< of each table, that `hot-rows` copies
   std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
   std::string table_precision = "fp32";

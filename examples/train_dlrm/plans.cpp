@@ -12,9 +12,8 @@
 #include <tessera/planner/keep_on_host.hpp>
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
-#include <tessera/planner/planned_policy.hpp>
+#include <tessera/planner/strategies.hpp>
 #include <tessera/sharding/placement.hpp>
-#include <tessera/sharding/policies.hpp>
 
 #include <fmt/format.h>
 
@@ -33,9 +32,9 @@ namespace {
 
 using namespace tessera;
 
-/// A table's cut: a policy, and the table that must lie on the same rank.
+/// A table's cut, and the table that must lie on the same rank.
 struct TablePolicy {
-  detail::PlannedPolicy policy;
+  detail::TableCut cut;
   std::size_t fused_with;  ///< itself: none
 };
 
@@ -48,9 +47,10 @@ Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
     const TableSpec& table = layout.tables[t];
     const std::size_t leader = policies[t].fused_with;
     first_unit.push_back(leader == t ? units : first_unit[leader]);
-    const int count = policies[t].policy.count(table, layout.topology);
+    const int count = detail::shard_count(policies[t].cut, table, layout.topology);
     for (int i = 0; i < count; ++i) {
-      const ShardRequest request = policies[t].policy.shard(table, layout.topology, i);
+      const ShardRequest request =
+          detail::shard_request(policies[t].cut, table, layout.topology, i);
       if (request.rectangle.empty()) continue;
       const bool member = request.place.kind == Place::Kind::node_member;
       const int unit = first_unit[t] + (member ? request.place.group : i);
@@ -66,16 +66,17 @@ Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
 }
 
 /// What --plan makes of a table. One column cannot be cut in two, nor can an odd number.
-detail::PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
+detail::TableCut cut_of(std::string_view plan, int hot_rows, const TableSpec& table) {
   const bool even = table.width % 2 == 0;
-  if (plan == "table-wise") return planned_policy<TableWise<>>("table-wise");
-  if (plan == "replicated") return planned_policy<Replicated<>>("replicated");
-  if (plan == "column-wise" && even) return planned_policy<ColumnWise<2>>("column-wise");
-  if (plan == "column-wise") return planned_policy<TableWise<>>("table-wise");
-  if (plan == "grid" && even) return planned_policy<Grid<2>>("grid");
-  if (plan == "interleaved") return planned_policy<RowWise<Interleaved>>("interleaved");
+  if (plan == "table-wise") return {.cut = Cut::table_wise};
+  if (plan == "replicated") return {.cut = Cut::replicated};
+  if (plan == "column-wise" && even) return {.cut = Cut::column_wise, .parts = 2};
+  if (plan == "column-wise") return {.cut = Cut::table_wise};
+  if (plan == "grid" && even) return {.cut = Cut::grid, .parts = 2};
+  if (plan == "interleaved") return {.cut = Cut::interleaved};
+  if (plan == "hot-rows") return {.cut = Cut::hot_rows, .parts = hot_rows};
   require(plan == "row-wise" || plan == "grid", "there is no plan '{}'", plan);
-  return planned_policy<RowWise<>>("row-wise");
+  return {.cut = Cut::row_wise};
 }
 
 /// Every policy at once, each where it fits the table sizes of Criteo's 1 TB logs: the largest
@@ -169,8 +170,9 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
                        workload_of(options));
   std::vector<TablePolicy> policies;
   for (std::size_t t = 0; t < layout.tables.size(); ++t)
-    policies.push_back({policy_of(mix ? mixed(t % kFeatures) : options.plan, layout.tables[t]),
-                        mix && t == kFused ? kFusedWith : t});
+    policies.push_back(
+        {cut_of(mix ? mixed(t % kFeatures) : options.plan, options.hot_rows, layout.tables[t]),
+         mix && t == kFused ? kFusedWith : t});
   return cut_by(policies, std::move(layout));
 }
 

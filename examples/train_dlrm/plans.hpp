@@ -19,8 +19,9 @@ namespace dlrm {
 inline constexpr int kFeatures = 26;
 /// Widths of dot interactions of 27 vectors that are compiled.
 inline constexpr std::array<int, 5> kWidths{8, 16, 32, 64, 128};
-inline constexpr std::array<std::string_view, 8> kPlans{
-    "table-wise", "column-wise", "row-wise", "interleaved", "grid", "replicated", "mixed", "auto"};
+inline constexpr std::array<std::string_view, 9> kPlans{"table-wise",  "column-wise", "row-wise",
+                                                        "interleaved", "hot-rows",    "grid",
+                                                        "replicated",  "mixed",       "auto"};
 
 /// Works the plan of the options out, or reads it from --plan-file, for the model's tables, whose
 /// names it keeps as views, on so many ranks. `auto`, and `mixed` of data that are not of Criteo's

@@ -18,8 +18,8 @@ class CheckpointContents;
 
 namespace sequence {
 
-inline constexpr std::array<std::string_view, 6> kPlans{"row-wise",    "interleaved", "table-wise",
-                                                        "column-wise", "grid",        "replicated"};
+inline constexpr std::array<std::string_view, 7> kPlans{
+    "row-wise", "interleaved", "hot-rows", "table-wise", "column-wise", "grid", "replicated"};
 inline constexpr std::array<int, 4> kWidths{16, 32, 64, 128};
 
 /// The events of some histories; offsets: from 0, one more than they.
@@ -54,6 +54,7 @@ class Items {
 /// What a table of items is made of.
 struct ItemsOptions {
   std::string_view plan;
+  int hot_rows = 0;  ///< of `hot-rows`
   std::int64_t rows = 0;
   int width = 0;
   std::uint64_t seed = 0;

@@ -8,7 +8,7 @@
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/collection/layout_collection.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/policies.hpp>
+#include <tessera/planner/strategies.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/initializers.hpp>
 
@@ -21,19 +21,20 @@
 
 namespace sequence {
 
-/// Whole rows or halves of them, whole tables, even parts of their rows, or dealt ones.
-inline tessera::Layout layout_of(std::string_view plan, int ranks, std::int64_t rows,
+/// Whole rows or halves of them, whole tables, even parts of their rows, or dealt ones, of which the
+/// first may have copies.
+inline tessera::Layout layout_of(std::string_view plan, int hot_rows, int ranks, std::int64_t rows,
                                  std::int32_t width) {
   std::vector<tessera::Shard> shards;
   if (plan == "replicated") {
     shards.push_back({0, {0, rows, 0, width}, tessera::every_rank});
-  } else if (plan == "interleaved") {
-    using Dealt = tessera::RowWise<tessera::Interleaved>;
-    const tessera::TableSpec table{.name = "item", .rows = rows, .width = width};
-    for (int i = 0; i < Dealt::count(table, {ranks}); ++i)
-      if (const tessera::ShardRequest part = Dealt::shard(table, {ranks}, i);
-          !part.rectangle.empty())
-        shards.push_back({0, part.rectangle, part.place.index});
+  } else if (plan == "interleaved" || plan == "hot-rows") {
+    using tessera::Cut;
+    tessera::detail::append_shards(
+        shards, 0, {.name = "item", .rows = rows, .width = width},
+        plan == "hot-rows" ? tessera::detail::TableCut{.cut = Cut::hot_rows, .parts = hot_rows}
+                           : tessera::detail::TableCut{.cut = Cut::interleaved},
+        {ranks});
   } else {
     const int column_parts = plan == "column-wise" || plan == "grid" ? 2 : 1,
               row_parts = plan == "row-wise" || plan == "grid" ? ranks : 1;
@@ -66,11 +67,12 @@ class ItemTable final : public Items {
         width_(options.width),
         sent_ids_(backend),
         sent_offsets_(backend),
-        collection_(ranks, backend,
-                    layout_of(options.plan, ranks.size(), options.rows, options.width),
-                    {.seed = options.seed,
-                     .initialize = {.standard_deviation = 0.02f},
-                     .gradient_blocks = options.virtual_ranks}) {}
+        collection_(
+            ranks, backend,
+            layout_of(options.plan, options.hot_rows, ranks.size(), options.rows, options.width),
+            {.seed = options.seed,
+             .initialize = {.standard_deviation = 0.02f},
+             .gradient_blocks = options.virtual_ranks}) {}
 
   std::int64_t rows() const override { return rows_; }
   Found look_up(std::span<const Asked> parts, std::int64_t histories,

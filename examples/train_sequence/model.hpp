@@ -50,6 +50,7 @@ ModelParts make_parts(const Backend& backend, Comm& ranks, const Options& option
         block_of(backend, options.width, options.heads, options.longest_sequence()));
   parts.table = items_of(ranks, backend,
                          ItemsOptions{.plan = options.plan,
+                                      .hot_rows = options.hot_rows,
                                       .rows = items,
                                       .width = options.width,
                                       .seed = options.seed,

@@ -39,8 +39,8 @@ void check(const Options& options) {
         "many",
         options.virtual_ranks, options.ranks);
     require<CLI::ValidationError>(
-        options.plan != "replicated",
-        "--virtual-ranks: gradients of a replicated table are summed rank by rank; choose another "
+        options.plan != "replicated" && options.plan != "hot-rows",
+        "--virtual-ranks: gradients of replicated rows are summed rank by rank; choose another "
         "--plan");
   }
   require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
@@ -117,6 +117,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
              "with every other option"),
          kBackends);
   choose(add("--plan", options.plan, "How the table of items is cut over the ranks"), kPlans);
+  limit(add("--hot-rows", options.hot_rows,
+            "First rows of the table that --plan hot-rows copies to every rank: for items that are "
+            "numbered by how often they occur"),
+        1, 1 << 30, "N");
   limit(add("--virtual-ranks", options.virtual_ranks,
             "Cut batches into so many parts, whose sums are always added in one order: the same "
             "model, to the bit, under any plan and on 1, 2, 4 ... up to so many ranks"),

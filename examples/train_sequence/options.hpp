@@ -26,6 +26,7 @@ struct Options {
   int ranks = 2;
   int threads_per_rank = 1;
   std::string plan = "row-wise";
+  int hot_rows = 100;     ///< of the table, that `hot-rows` copies
   int virtual_ranks = 0;  ///< 0: as many as ranks, any number
 
   std::string model = "next-item";

@@ -279,7 +279,7 @@ TEST_CASE("all differences in one message; explicit options accept them") {
   });
 }
 
-TEST_CASE("dealt rows are saved and loaded into any other plan, and back") {
+TEST_CASE("dealt and hot rows are saved and loaded into any other plan, and back") {
   const auto layout = []<class Query, class Item>(std::type_identity<Plan<Query, Item>>,
                                                   int ranks) {
     return Plan<Query, Item>::layout({ranks});
@@ -290,8 +290,19 @@ TEST_CASE("dealt rows are saved and loaded into any other plan, and back") {
     return layout(
         std::type_identity<Plan<RowWise<Interleaved, Query>, RowWise<Interleaved, Item>>>{}, ranks);
   };
+  const auto hot = [&](int ranks) {
+    return layout(
+        std::type_identity<
+            Plan<HotRows<1'000, RowWise<Interleaved, Query>>, HotRows<3, RowWise<Item>>>>{},
+        ranks);
+  };
   const std::vector<Layout> others{
-      dealt(1), dealt(3), dealt(5),
+      dealt(1),
+      dealt(3),
+      dealt(5),
+      hot(1),
+      hot(2),
+      hot(5),
       layout(std::type_identity<Plan<RowWise<Query>, TableWise<Item>>>{}, 2),
       layout(std::type_identity<Plan<ColumnWise<4, Query>, Replicated<Item>>>{}, 3)};
   REQUIRE(dealt(4).shards.size() == 11 * 4 + 4 * 4);

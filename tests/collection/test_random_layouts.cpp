@@ -309,7 +309,72 @@ void check(reference::Rule rule, unsigned seed, bool weights) {
     }
 }
 
+/// All tables cut by a policy that leaves no rank open.
+Layout cut_by(const Model& model, int ranks, const detail::PlannedPolicy& policy) {
+  std::vector<Shard> shards;
+  for (std::size_t t = 0; t < model.tables.size(); ++t)
+    for (int i = 0; i < policy.count(model.tables[t], {ranks}); ++i)
+      if (const ShardRequest part = policy.shard(model.tables[t], {ranks}, i);
+          !part.rectangle.empty())
+        shards.push_back({static_cast<int>(t), part.rectangle,
+                          part.place.kind == Place::Kind::every ? every_rank : part.place.index});
+  return make_layout({ranks}, model.tables, model.features, shards);
+}
+
+/// Copied rows have the bits of replicated tables, the others those of tables cut by rows.
+template <class O>
+void check_hot_rows(unsigned seed) {
+  Random random(seed);
+  const Model model = random_model(random, seed % 2 == 0);
+  const int samples = pick(random, 1, 13);
+  const bool one_hot = pick(random, 0, 1) == 0;
+  std::vector<reference::Batch> batches;
+  std::vector<std::vector<float>> gradients;
+  const Layout whole = random_layout(random, model, 1, Shape::whole);
+  for (int step = 0; step < 3; ++step) {
+    batches.push_back(random_batch(random, model, samples, one_hot));
+    auto& gradient = gradients.emplace_back(static_cast<std::size_t>(samples * whole.columns()));
+    for (float& g : gradient) g = static_cast<float>(pick(random, -1000, 1000)) / 1000;
+  }
+  const auto go = [&](const Layout& layout) {
+    REQUIRE_MESSAGE(layout.fault.ok(), describe(layout.fault));
+    return Run{model, layout, batches, gradients, one_hot}.template go<std::int64_t, O>();
+  };
+  const Result base = go(whole);
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    const Result copied = go(cut_by(model, ranks, planned_policy<Replicated<>>("")));
+    for (const auto& [hot, policy] :
+         {std::pair(1, planned_policy<HotRows<1, RowWise<Interleaved>>>("")),
+          std::pair(3, planned_policy<HotRows<3, RowWise<>>>("")),
+          std::pair(20, planned_policy<HotRows<20, RowWise<Interleaved>>>(""))}) {
+      INFO("seed " << seed << ", ranks " << ranks << ", hot rows " << hot);
+      const Result result = go(cut_by(model, ranks, policy));
+      CHECK(close(result.output, {base.output.begin(), base.output.end()}));
+      CHECK(close(result.weight_gradients,
+                  {base.weight_gradients.begin(), base.weight_gradients.end()}));
+      for (std::size_t i = 0; i < result.output.size() && one_hot; ++i)
+        if (result.output[i] != copied.output[i]) CHECK(result.output[i] == base.output[i]);
+      for (std::size_t t = 0; t < model.tables.size(); ++t) {
+        const auto edge = std::min<std::int64_t>(hot, model.tables[t].rows) * model.tables[t].width;
+        const auto parts = [&](const Result& of) {
+          const auto begin = of.tables[t].begin();
+          return std::pair(std::vector(begin, begin + edge),
+                           std::vector(begin + edge, of.tables[t].end()));
+        };
+        CHECK(same_bits(parts(result).first, parts(copied).first));
+        CHECK(same_bits(parts(result).second, parts(base).second));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE(
+    "hot rows: copies are those of replicated tables, the others those of tables cut by rows") {
+  for (unsigned seed = 700; seed < 708; ++seed) check_hot_rows<RowWiseAdagrad>(seed);
+  check_hot_rows<Sgd>(708);
+}
 
 TEST_CASE("SGD: any layout gives the definitions' answer") {
   for (unsigned seed = 0; seed < 16; ++seed) check<Sgd>(reference::Rule::sgd, seed, seed % 3 == 0);

@@ -397,8 +397,16 @@ struct Receiving {
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
     inner.all_gather<T>(send, receive, counts);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        bytes += static_cast<double>(counts[static_cast<std::size_t>(r)] * sizeof(T));
   }
 };
+
+double uneven(const std::vector<double>& v) {
+  return *std::max_element(v.begin(), v.end()) * static_cast<double>(v.size()) /
+         std::accumulate(v.begin(), v.end(), 0.0);
+}
 
 }  // namespace
 
@@ -439,10 +447,6 @@ TEST_CASE(
         if (to != from)
           predicted[to] += p.id_traffic[from * ranks + to] + p.vector_traffic[from * ranks + to] +
                            p.vector_traffic[to * ranks + from];
-    const auto uneven = [](const std::vector<double>& v) {
-      return *std::max_element(v.begin(), v.end()) * static_cast<double>(v.size()) /
-             std::accumulate(v.begin(), v.end(), 0.0);
-    };
     // Cold blocks get few ids, which chance moves.
     for (std::size_t r = 0; r < ranks; ++r) {
       CAPTURE(r);
@@ -450,6 +454,71 @@ TEST_CASE(
             doctest::Approx(predicted[r]).epsilon(cut == Cut::interleaved ? 0.02 : 0.04));
     }
     CHECK((uneven(received) < 1.10) == (cut == Cut::interleaved));
+  }
+}
+
+TEST_CASE("hot rows: what ranks receive and look up is even and as predicted") {
+  constexpr int ranks = 8, width = 8;
+  const std::int64_t batch = 262'144, n = batch / ranks;
+  const std::vector<TableSpec> tables{
+      {.name = "a", .rows = 200'000, .width = width, .hotness = 2, .skew = 1.2},
+      {.name = "b", .rows = 1'000'000, .width = width, .skew = 1.2}};
+  const SyntheticClicks generator(
+      {{.rows = 200'000, .alpha = 1.2, .min_hotness = 2, .max_hotness = 2},
+       {.rows = 1'000'000, .alpha = 1.2, .min_hotness = 1, .max_hotness = 1}},
+      {.dense_columns = 0, .scatter_ids = false});
+  const Workload workload{.batch = batch, .sorted_ids = true, .id_bytes = 4};
+  constexpr int hot = 4'096;
+  for (const Cut cut : {Cut::hot_rows, Cut::interleaved}) {
+    CAPTURE(to_string(cut));
+    Layout layout = uncut_layout({ranks}, tables);
+    detail::PlanChoice choice;
+    choice.tables.assign(tables.size(), {.cut = cut, .parts = cut == Cut::hot_rows ? hot : 1});
+    layout.shards = shards_of(choice, layout);
+    const detail::Prediction p = predict(layout, {.ranks = ranks}, workload, true);
+    std::vector<double> received(ranks), looked_up(ranks), predicted(ranks);
+    run_ranks(ranks, [&](ThreadCommunicator& threads) {
+      Receiving communicator{threads};
+      LayoutCollection<Widths<8>, Sgd, Host, Receiving> embeddings(
+          communicator, Host({.threads = 1}), layout, {});
+      ClickBatch<std::int32_t> part;
+      generator.generate(threads.rank() * n, n, part);
+      const double before = communicator.bytes;
+      const auto pooled = embeddings.forward(part.keyed());
+      const std::vector<float> gradient(static_cast<std::size_t>(n * embeddings.columns()), 1.0f);
+      embeddings.backward(pooled, {gradient.data(), n, embeddings.columns()});
+      received[static_cast<std::size_t>(threads.rank())] = communicator.bytes - before;
+      for (int turn = 0; turn < ranks; ++turn) {
+        if (turn == threads.rank())
+          for (std::int64_t i = 0; i < 3 * n; ++i) {
+            const std::pair row(i < 2 * n ? 0 : 1,
+                                std::int64_t{part.keyed().ids[static_cast<std::size_t>(i)]});
+            const auto behind = std::upper_bound(  // shards ascend, by table and row
+                layout.shards.begin(), layout.shards.end(), row, [](const auto& r, const Shard& s) {
+                  return r < std::pair(s.table, s.rectangle.row_begin);
+                });
+            const int rank = std::prev(behind)->rank;
+            looked_up[static_cast<std::size_t>(rank == every_rank ? turn : rank)] += 1;
+          }
+        threads.barrier();
+      }
+    });
+    for (std::size_t to = 0; to < ranks; ++to) {
+      for (std::size_t from = 0; from < ranks; ++from)
+        if (to != from)
+          predicted[to] += p.id_traffic[from * ranks + to] + p.vector_traffic[from * ranks + to] +
+                           p.vector_traffic[to * ranks + from];
+      if (cut != Cut::hot_rows) continue;
+      // each other rank's rows that its samples ask for: number and gradient
+      for (const TableSpec& table : tables)
+        predicted[to] += (ranks - 1) * (8 + 4 * width) *
+                         detail::distinct_rows(table.hotness * n, static_cast<double>(table.rows),
+                                               0, hot, table.skew);
+    }
+    CHECK((uneven(received) <= 1.10) == (cut == Cut::hot_rows));
+    CHECK((uneven(looked_up) <= 1.10) == (cut == Cut::hot_rows));
+    for (std::size_t r = 0; r < ranks && cut == Cut::hot_rows; ++r)
+      CHECK(received[r] == doctest::Approx(predicted[r]).epsilon(0.02));
   }
 }
 
@@ -487,6 +556,10 @@ TEST_CASE("the work of a step, by hand") {
   CHECK(work(&Cluster::stream_bandwidth).update == doctest::Approx(8 * 64 + 14 * 128));
   // A half misses 1 of 8 samples: gaps in the order of 512 bytes, both ways, twice.
   CHECK(work(&Cluster::gather_bandwidth).assemble == doctest::Approx(2 * 2 * 512 / 8));
+  // two collectives while ids are routed, one for vectors, none for the update
+  CHECK(work(&Cluster::wake_seconds).route == doctest::Approx(2 * 2));
+  CHECK(work(&Cluster::wake_seconds).exchange == doctest::Approx(2));
+  CHECK(work(&Cluster::wake_seconds).update == 0);
   // Packed vectors and the matrix, both ways; of cut tables the matrix is also zeroed and read.
   CHECK(work(&Cluster::stream_bandwidth).assemble ==
         doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
@@ -561,10 +634,13 @@ constexpr Cluster kMachine{.stream_bandwidth = 1.1e10,
                            .block_seconds = 6e-8,
                            .launch_seconds = 1e-7,
                            .node_bandwidth = 7e9,
-                           .node_latency = 4e-6};
+                           .node_latency = 4e-6,
+                           .wake_seconds = 2e-5};
 
 Cluster unknown() {
-  return {.launch_seconds = kMachine.launch_seconds, .node_latency = kMachine.node_latency};
+  return {.launch_seconds = kMachine.launch_seconds,
+          .node_latency = kMachine.node_latency,
+          .wake_seconds = kMachine.wake_seconds};
 }
 
 }  // namespace

@@ -124,6 +124,10 @@ TEST_CASE("every policy keeps the laws") {
   CHECK(laws::sharding_policy_laws<RowWise<>>() == Faults{});
   CHECK(laws::sharding_policy_laws<RowWise<Shares<3, 0, 1>>>() == Faults{});
   CHECK(laws::sharding_policy_laws<RowWise<Interleaved>>() == Faults{});
+  CHECK(laws::sharding_policy_laws<HotRows<3, RowWise<>>>() == Faults{});
+  CHECK(laws::sharding_policy_laws<HotRows<3, RowWise<Interleaved>>>() == Faults{});
+  CHECK(laws::sharding_policy_laws<HotRows<20, RowWise<Shares<3, 0, 1>>>>() == Faults{});
+  CHECK(laws::sharding_policy_laws<HotRows<100'000, TableWise<>>>() == Faults{});
   CHECK(laws::sharding_policy_laws<Grid<1>>() == Faults{});
   CHECK(laws::sharding_policy_laws<Grid<4>>(4) == Faults{});
   CHECK(laws::sharding_policy_laws<ColumnWiseOn<OnRanks<5, 0, 2>>>(3) == Faults{});
@@ -202,6 +206,42 @@ TEST_CASE("dealt rows, by hand") {
                                       shard.rank} == expected[i]);
   }
   CHECK(Plan<RowWise<Interleaved, Table<"t", 20, 4>>>::layout({1}).shards.size() == 1);
+}
+
+TEST_CASE("hot rows, by hand") {
+  const auto found = [](const Layout& layout) {
+    REQUIRE(layout.fault.ok());
+    std::vector<std::array<std::int64_t, 3>> shards;
+    for (const Shard& s : layout.shards)
+      shards.push_back({s.rectangle.row_begin, s.rectangle.row_end, s.rank});
+    return shards;
+  };
+  using Shards = std::vector<std::array<std::int64_t, 3>>;
+  using T = Table<"t", 20, 4>;
+  CHECK(found(Plan<HotRows<5, RowWise<T>>>::layout({3})) ==
+        Shards{{0, 5, every_rank}, {5, 10, 0}, {10, 15, 1}, {15, 20, 2}});
+  // 4 ranks: a band of 10 rows, and the 8 before it that have no copy
+  CHECK(found(Plan<HotRows<2, RowWise<Interleaved, T>>>::layout({4})) == Shards{{0, 2, every_rank},
+                                                                                {2, 4, 3},
+                                                                                {4, 6, 2},
+                                                                                {6, 8, 1},
+                                                                                {8, 10, 0},
+                                                                                {10, 13, 0},
+                                                                                {13, 16, 1},
+                                                                                {16, 18, 2},
+                                                                                {18, 20, 3}});
+  // copies alone
+  CHECK(found(Plan<HotRows<20, RowWise<Interleaved, T>>>::layout({4})) ==
+        Shards{{0, 20, every_rank}});
+  CHECK(found(Plan<HotRows<50, RowWise<T>>>::layout({4})) == Shards{{0, 20, every_rank}});
+  CHECK(found(Plan<HotRows<5, RowWise<T>>>::layout({1})) == Shards{{0, 20, every_rank}});
+  // where the other rows are is their policy's to say
+  const Layout tiers = Plan<HotRows<5, OnHost<TableWise<OnRank<1>, T>>>>::layout({2});
+  CHECK(found(tiers) == Shards{{0, 5, every_rank}, {5, 20, 1}});
+  CHECK(tiers.shards[0].tier == Tier::device);
+  CHECK(tiers.shards[1].tier == Tier::host);
+  using P = Plan<HotRows<5, RowWise<T>>>;
+  static_assert(P::replicates && P::exchanges && P::whole_rows && P::known_widths);
 }
 
 TEST_CASE("dealt rows: memory is even, and what ranks ask for, if frequent rows come first") {

@@ -798,8 +798,9 @@ TEST_CASE("a policy that may be considered is chosen where it is fastest") {
   cluster.memory_per_rank = 3'000'000'000;
   const Workload workload{.batch = 16384, .sorted_ids = true};
   const detail::PlannedPolicy hot = planned_policy<HotRowsReplicated<100'000>>("hot rows");
-  const detail::PlanConstraints with{.policies = {hot}};
-  const Layout plain = plan_layout(tables, {}, cluster, workload);
+  const detail::PlanConstraints without{.forbidden = {Cut::hot_rows}},
+      with{.forbidden = {Cut::hot_rows}, .policies = {hot}};
+  const Layout plain = plan_layout(tables, {}, cluster, workload, without);
   const Layout chosen = plan_layout(tables, {}, cluster, workload, with);
   REQUIRE(describe(chosen.fault) == "no fault");
   const detail::CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster,
@@ -821,7 +822,7 @@ TEST_CASE("rows are dealt out where blocks of them are uneven, and that is said"
                                       {.name = "country", .rows = 250, .width = 64}};
   Cluster cluster = host(8);
   cluster.memory_per_rank = 3'000'000'000;
-  const detail::PlanConstraints constraints{.forbidden = {Cut::column_wise}};
+  const detail::PlanConstraints constraints{.forbidden = {Cut::column_wise, Cut::hot_rows}};
   for (const bool sorted : {false, true}) {
     const Workload workload{.batch = 524'288, .skew = 1.05, .sorted_ids = sorted};
     const Layout chosen = plan_layout(tables, {}, cluster, workload, constraints);
@@ -850,6 +851,51 @@ TEST_CASE("rows are dealt out where blocks of them are uneven, and that is said"
                         [](const Shard& s) { return s.table == 1; }) == 5 * 8);
   }
 }
+
+TEST_CASE("hot rows are copied where a few have most ids, and that is said") {
+  // as measured: 1,000 rows have nine tenths of the ids
+  const detail::RowFrequencies measured{{{1'000, 0.9}, {4'000'000, 0.1}}};
+  for (const bool as_measured : {false, true}) {
+    const std::vector<TableSpec> tables{{.name = "query",
+                                         .rows = 40'000'000,
+                                         .width = 64,
+                                         .skew = 1.2,
+                                         .frequencies = as_measured ? &measured : nullptr}};
+    Cluster cluster = host(8);
+    cluster.memory_per_rank = 3'000'000'000;
+    for (const bool sorted : {false, true}) {
+      const Workload workload{.batch = 524'288, .sorted_ids = sorted};
+      const Layout chosen = plan_layout(tables, {}, cluster, workload);
+      REQUIRE(describe(chosen.fault) == "no fault");
+      const detail::CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster,
+                                    workload);
+      const detail::CutReason reason = detail::explain_cuts(chosen, costs, {}, {0}).front();
+      CAPTURE(describe(reason.cut));
+      CHECK((reason.cut.cut == Cut::hot_rows) == sorted);
+      if (!sorted) continue;
+      if (as_measured) CHECK(describe(reason.cut) == "hot-rows 1000");
+      const detail::Prediction with = predict(chosen, costs),
+                               without = predict(plan_layout(tables, {}, cluster, workload,
+                                                             {.forbidden = {Cut::hot_rows}}),
+                                                 costs);
+      CHECK(with.step_seconds < 0.9 * without.step_seconds);
+    }
+    // a pin asks for it anywhere, for so many rows if it says
+    for (const int rows : {0, 700}) {
+      const Layout pinned =
+          plan_layout(tables, {}, cluster, {.batch = 512},
+                      {.pins = {{.table = "query", .cut = Cut::hot_rows, .parts = rows}}});
+      REQUIRE(pinned.fault.ok());
+      CHECK(pinned.shards.front().rank == every_rank);
+      CHECK(pinned.shards.front().rectangle.row_end > 0);
+      if (rows > 0) CHECK(pinned.shards.front().rectangle.row_end == rows);
+      CHECK(pinned.shards.size() > 8);
+    }
+  }
+}
+using Hot = AutoPlan<TableList<Table<"query", 40'000, 64>>, kCluster, Workload{.batch = 8192},
+                     Pin<"query", Cut::hot_rows, 100>>;
+static_assert(Hot::replicates && Hot::layout({8}).shards.size() == 1 + 9 * 8);
 using Dealt = AutoPlan<TableList<Table<"query", 40'000, 64>>, kCluster,
                        Workload{.batch = 8192, .sorted_ids = true}, Pin<"query", Cut::interleaved>>;
 static_assert(Dealt::layout({8}).shards.size() == 13 * 8);

@@ -25,8 +25,9 @@ const std::string kTiny =
     " --samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp "
     "32 --dense-learning-rate 0.01 ";
 
-const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "interleaved",
-                                      "grid",       "replicated",  "mixed",    "auto"};
+const std::vector<std::string> kPlans{"table-wise",  "column-wise", "row-wise",
+                                      "interleaved", "hot-rows",    "grid",
+                                      "replicated",  "mixed",       "auto"};
 
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
 
@@ -49,7 +50,8 @@ TEST_CASE("every plan and optimizer learns, and results are complete") {
       CAPTURE(plan);
       CAPTURE(optimizer);
       const nlohmann::json json =
-          results(kTiny + "--ranks 3 --plan " + plan + " --optimizer " + optimizer);
+          results(kTiny + "--ranks 3 --plan " + plan + (plan == "hot-rows" ? " --hot-rows 3" : "") +
+                  " --optimizer " + optimizer);
       CHECK(json.at("plan") == plan);
       CHECK(json.at("ranks") == 3);
       CHECK(json.at("steps") == 113);  // 14,400 / 128, rounded up
@@ -318,6 +320,8 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--no-such-option", "--no-such-option");
   check_fails("stray", "stray");
   check_fails("--plan diagonal", "--plan");
+  check_fails("--plan hot-rows --hot-rows 0", "--hot-rows");
+  check_fails("--plan row-wise --hot-rows 5", "--hot-rows is for --plan hot-rows");
   check_fails("--backend tpu", "--backend");
   check_fails("--backend cuda --communicator mpi",
               "--backend cuda takes no --communicator but threads and nccl: its ranks are threads");

@@ -95,7 +95,7 @@ TEST_CASE("the same bits again; nearly the same under other plans, ranks and thr
   for (const char* other :
        {"--ranks 3 --plan row-wise", "--ranks 2 --plan table-wise", "--ranks 2 --plan column-wise",
         "--ranks 4 --plan grid", "--ranks 2 --plan replicated", "--ranks 3 --plan interleaved",
-        "--ranks 1 --threads-per-rank 2", "--ranks 5"}) {
+        "--ranks 3 --plan hot-rows --hot-rows 7", "--ranks 1 --threads-per-rank 2", "--ranks 5"}) {
     CAPTURE(other);
     const nlohmann::json json = trained(options + other);
     CHECK(std::abs(number(json, "loss") - number(one, "loss")) < 1e-4);
@@ -123,6 +123,7 @@ TEST_CASE("--virtual-ranks: the same bits on 1, 2 and 4 ranks, under any plan") 
   check_fails("--virtual-ranks 6", "both must be powers of two");
   check_fails("--virtual-ranks 2 --ranks 4", "the ranks at most as many");
   check_fails("--virtual-ranks 4 --plan replicated", "summed rank by rank");
+  check_fails("--virtual-ranks 4 --plan hot-rows", "summed rank by rank");
 }
 
 TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan") {

@@ -20,8 +20,8 @@ namespace tessera { inline namespace v0 {
 
 // Further arguments of AutoPlan, in any order, besides Features<...>.
 
-/// Cuts a table in this way. Parts: columns of column_wise and grid, 0 leaves them open. Rank: of
-/// table_wise, -1 leaves it open.
+/// Cuts a table in this way. Parts: columns of column_wise and grid, rows that hot_rows copies; 0
+/// leaves them open. Rank: of table_wise, -1 leaves it open.
 template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
 struct Pin {
   static_assert(How != Cut::own, "Pin: a policy of your own stands in PinTo<table, policy>");
@@ -82,8 +82,8 @@ concept TrainedPlanTables = requires(std::string_view table) {
 /// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
 /// BalanceMemory; Features<...> as in a Plan; training groups, whose optimizers' states tables
 /// keep. For the cluster's ranks the plan is part of the program; for other ranks, or rows given at
-/// run time, the same functions choose when the collection is constructed. RowWise<Interleaved> is
-/// chosen where it is pinned or considered.
+/// run time, the same functions choose when the collection is constructed. RowWise<Interleaved> and
+/// HotRows are chosen where they are pinned or considered.
 ///
 ///     using P = AutoPlan<TableList<Query, User, Country>, dgx_a100(8), Workload{.batch = 65'536}>;
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
@@ -155,7 +155,8 @@ class AutoPlan {
   static constexpr detail::PlanConstraints constraints() {
     detail::PlanConstraints c;
     c.effort = effort;
-    c.forbidden.push_back(Cut::interleaved);  // hundreds of rectangles cost the compiler much
+    // hundreds of rectangles cost the compiler much
+    c.forbidden.push_back(Cut::interleaved), c.forbidden.push_back(Cut::hot_rows);
     [[maybe_unused]] const auto apply = [&]<class A>(std::type_identity<A>) {
       if constexpr (detail::PlanConstraint<A>) A::apply(c);
     };
@@ -352,7 +353,8 @@ class AutoPlan {
   /// Whether a rectangle may have a copy on every rank, on any number of ranks.
   static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {
     for (const detail::TablePin& pin : constraints().pins)
-      if (pin.cut == Cut::replicated || pin.cut == Cut::own) return true;
+      if (pin.cut == Cut::replicated || pin.cut == Cut::hot_rows || pin.cut == Cut::own)
+        return true;
     return !constraints().policies.empty();
   }();
 

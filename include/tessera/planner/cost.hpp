@@ -92,8 +92,8 @@ class CostModel {
     const double near = topology.node_size() - 1, far = ranks_ - topology.node_size();
     peer_byte_ = std::max(near / cluster.node_bandwidth, far / cluster.network_bandwidth);
     collective_ = ranks_ == 1 ? 0
-                              : cluster.launch_seconds + near * cluster.node_latency +
-                                    far * cluster.network_latency;
+                              : cluster.launch_seconds + cluster.wake_seconds +
+                                    near * cluster.node_latency + far * cluster.network_latency;
     tables_.reserve(tables.size());
     for (const TableSpec& table : tables)
       tables_.push_back({.rows = static_cast<double>(table.rows),
@@ -139,6 +139,10 @@ class CostModel {
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
   constexpr bool uneven(int table) const { return tables_[table].law.uneven(); }
+  /// Returns how many rows a batch has so many ids of, or more.
+  constexpr double rows_asked_for(int table, double ids) const {
+    return tables_[table].law.rows_with(ids / tables_[table].given);
+  }
   /// Returns the bytes of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
@@ -168,9 +172,10 @@ class CostModel {
     }
     const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
     const Tier read = behind ? Tier::device : tier;
-    ShardCost c = replicated ? replica(t, r.width(), share, read)
-                             : shard(t, r.width(), ids, distinct, bags,
-                                     whole ? 1 : t.rows / (end - begin), read);
+    const double blocks = whole ? 1 : t.rows / (end - begin);
+    ShardCost c = !replicated ? shard(t, r.width(), ids, distinct, bags, blocks, read)
+                              : replica(t, r.width(), ids, distinct, distinct_of_rank_in(t, r),
+                                        bags, blocks, read);
     if (behind)
       c.fetch = (replicated ? ids / ranks_ + distinct : ids) * cluster_.directory_seconds +
                 missed_in(t, r, cached > 0 ? cached : cache_rows(table, r)) *
@@ -241,6 +246,13 @@ class CostModel {
                                                    static_cast<double>(r.row_end))
                                   : t.distinct * share_in(t, r);
   }
+  /// Returns the distinct rows of a rank's samples in a rectangle.
+  constexpr double distinct_of_rank_in(const Table& t, const Rectangle& r) const {
+    return workload_.sorted_ids && !is_whole(t, r)
+               ? t.law.distinct(t.given / ranks_, static_cast<double>(r.row_begin),
+                                static_cast<double>(r.row_end))
+               : t.distinct_of_rank * share_in(t, r);
+  }
 
   /// Returns the rows of a batch that a cache lacks.
   constexpr double missed_in(const Table& t, const Rectangle& r, std::int64_t cached) const {
@@ -306,15 +318,29 @@ class CostModel {
     const double sent = ids * cluster_.route_seconds / 2;
     c.route = travels * sent +
               remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
-    c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
-    if (!whole) {  // even blocks are one a rank, uneven ones at most those of Interleaved
-      const double most = ranks_ * (1 + std::max(0.0, constexpr_log(t.rows / ranks_)) / kLog2);
-      c.ask += remote * ids * cluster_.cut_seconds *
-               (1 + constexpr_log(std::min(blocks, most)) / kLog2) / ranks_;
-    }
     c.lookup =
         gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
+    add_cutting(c, t, width, ids, bags, blocks);
+    if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
+               apply_seconds(t.memory, distinct, width, tier) +
+               mean_square_seconds(t, distinct, width) + sources;
+    return c;
+  }
+
+  /// Adds what every rank does for a rectangle whose ids and vectors are packed.
+  constexpr void add_cutting(ShardCost& c, const Table& t, int width, double ids, double bags,
+                             double blocks) const {
+    if (ranks_ == 1) return;
+    const bool whole = blocks <= 1;
+    const double features = static_cast<double>(t.features.size()), vectors = bags * width * 4;
+    c.ask = ids * cluster_.route_seconds / 2 / ranks_ + features * cluster_.block_seconds;
+    if (!whole) {  // even blocks are one a rank, uneven ones at most those of Interleaved
+      const double most = ranks_ * (1 + std::max(0.0, constexpr_log(t.rows / ranks_)) / kLog2);
+      c.ask +=
+          ids * cluster_.cut_seconds * (1 + constexpr_log(std::min(blocks, most)) / kLog2) / ranks_;
+    }
     // Vectors are put into place and gradients cut: both read and written. What blocks of rows give
     // is added to zeros, and a sample that has nothing in a block is a gap in the order of the
     // matrix.
@@ -324,30 +350,31 @@ class CostModel {
                                 : 4 * lines / cluster_.stream_bandwidth +
                                       2 * gaps * lines / cluster_.gather_bandwidth;
     c.assemble =
-        remote *
-        ((2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) /
-             ranks_ +
-         2 * features * cluster_.block_seconds);
-    if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
-    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.memory, distinct, width, tier) +
-               mean_square_seconds(t, distinct, width) + sources;
-    return c;
+        (2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) /
+            ranks_ +
+        2 * features * cluster_.block_seconds;
   }
 
   /// Returns the cost of a replica: every rank looks its own samples up; merged gradients of
-  /// touched rows go to all ranks.
-  constexpr ShardCost replica(const Table& t, int width, double share, Tier tier) const {
-    const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
+  /// touched rows go to all ranks. The ids and vectors of a part of the rows pass through the
+  /// exchange, each rank's to itself. `local`: distinct rows of a rank's samples.
+  constexpr ShardCost replica(const Table& t, int width, double all_ids, double distinct,
+                              double local, double bags, double blocks, Tier tier) const {
+    const double ids = all_ids / ranks_, vectors = bags / ranks_ * width * 4,
                  features = static_cast<double>(t.features.size());
-    const double vectors = t.bags / ranks_ * width * 4;
     ShardCost c;
+    if (blocks > 1 && ranks_ > 1) {
+      c.route =
+          ids * (cluster_.route_seconds / 2 + workload_.id_bytes / cluster_.stream_bandwidth) +
+          features * cluster_.block_seconds;
+      c.exchange = bags / ranks_ * width * workload_.wire_bytes / cluster_.stream_bandwidth;
+      add_cutting(c, t, width, all_ids, bags, blocks);
+    }
     c.lookup = gather_seconds(ids, local, width, tier) + vectors / cluster_.stream_bandwidth +
                features * cluster_.block_seconds;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.memory, t.distinct * share, width, tier) +
-               mean_square_seconds(t, t.distinct * share, width) +
-               features * cluster_.block_seconds;
+               apply_seconds(t.memory, distinct, width, tier) +
+               mean_square_seconds(t, distinct, width) + features * cluster_.block_seconds;
     if (ranks_ > 1)
       c.update += merge_seconds(local * ranks_, width) +
                   local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
@@ -422,8 +449,11 @@ constexpr detail::Prediction predict(const Layout& layout, const detail::CostMod
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {
-      all.route += c.fetch;
+      all.route += c.fetch + c.route + c.ask;
       all.lookup += c.lookup;
+      all.exchange += c.exchange;
+      all.exchange_gradients += c.exchange;
+      all.assemble += c.assemble;
       all.update += c.update;
       replicas = true;
       continue;
@@ -463,9 +493,9 @@ constexpr detail::Prediction predict(const Layout& layout, const detail::CostMod
     detail::StageTimes& own = p.ranks[r];
     own.route += all.route + 2 * collective;
     own.lookup += all.lookup + launches;
-    own.exchange += collective;
+    own.exchange += all.exchange + collective;
     own.assemble += all.assemble + (ranks > 1 ? 2 * cluster.launch_seconds : 0);
-    own.exchange_gradients += collective;
+    own.exchange_gradients += all.exchange_gradients + collective;
     own.update += all.update + launches + (replicas ? 3 * collective : 0);
     own.dense = dense;
     own.all_reduce = all_reduce;

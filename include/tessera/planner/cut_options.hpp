@@ -17,7 +17,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 struct TablePin {
   std::string_view table;
   Cut cut = Cut::table_wise;
-  int parts = 0;           ///< columns of column_wise and grid; 0: open
+  int parts = 0;           ///< columns of column_wise and grid, rows of hot_rows; 0: open
   int rank = -1;           ///< of table_wise; negative: open
   PlannedPolicy policy{};  ///< of Cut::own
 };
@@ -207,10 +207,11 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
   const int blocks = cut == Cut::row_wise ? all
                      : cut == Cut::grid   ? layout.topology.node_size()
                                           : 1;
-  const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
+  const Rectangle part{0, even_cut(table.rows, blocks, 1), 0,
+                       cut == Cut::hot_rows ? table.width : table.width / parts};
   const std::int64_t cached = behind || tier == Tier::file ? model.cache_rows(t, part) : 0;
   // frequent rows come first
-  if (cut == Cut::interleaved ||
+  if (cut == Cut::interleaved || cut == Cut::hot_rows ||
       ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids))
     return option_of_pieces(layout, t, model,
                             {.cut = cut, .parts = parts, .tier = tier, .cache_rows = cached});
@@ -249,7 +250,8 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const int all = layout.ranks();
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
-    if (cut == Cut::interleaved) return;  // many caches of one size fit few of its blocks
+    // many caches of one size fit few of their blocks
+    if (cut == Cut::interleaved || cut == Cut::hot_rows) return;
     for (const Tier tier : {Tier::host, Tier::file})
       for (const bool behind : {false, true})
         if (memory_of(model.cluster(), tier) > 0 && behind <= (tier == Tier::host)) {
@@ -284,6 +286,23 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
         (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) && worth(1, dealt) &&
                             model.ids_of(t) >= least_ids * dealt)))
       add(Cut::interleaved, 1);
+    if (all > 1 && table.rows > 1 && wanted(Cut::hot_rows)) {
+      int last = 0;
+      // rows of which each rank has so many ids, or as many as a pin says
+      for (const double ids : {8.0, 2.0, 0.5}) {
+        const auto most = static_cast<double>(std::min<std::int64_t>(table.rows / 2, 1 << 30));
+        const int hot =
+            parts != 0
+                ? parts
+                : static_cast<int>(std::clamp(model.rows_asked_for(t, ids * all), 1.0, most));
+        const int blocks = HotAndDealtRows{hot}.count(table, layout.topology);
+        if (hot != last &&
+            (pin != nullptr || (model.workload().sorted_ids && model.uneven(t) &&
+                                worth(1, blocks) && model.ids_of(t) >= least_ids * blocks)))
+          add(Cut::hot_rows, hot);
+        last = hot;
+      }
+    }
     for (int k = 1; k <= all && k <= table.width; ++k) {
       if (table.width % k != 0 || (parts != 0 && k != parts)) continue;
       if (k > 1 && wanted(Cut::column_wise) && (parts != 0 || worth(k, 1)))

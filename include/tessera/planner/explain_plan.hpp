@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -213,7 +214,7 @@ class OtherCuts {
     std::vector<CutOption> options;
     append_cut_options(layout_, table, model_, constraints_, options);
     for (const CutOption& o : options) {
-      if (o.cut == reason.cut.cut && o.parts == reason.cut.parts &&
+      if (o.cut == reason.cut.cut && (o.parts == reason.cut.parts || o.cut == Cut::hot_rows) &&
           o.policy.shard == reason.cut.policy.shard && o.tier == reason.cut.tier &&
           (o.cache_rows == 0) == (reason.cut.cache_rows == 0))
         continue;
@@ -246,15 +247,21 @@ class OtherCuts {
         if (cuts_into(policy, spec, layout_.topology, own))
           return {.cut = Cut::own, .policy = policy};
     TableCut cut = cut_of_shards(own);
-    if (cut.cut == Cut::row_wise && own.size() > static_cast<std::size_t>(layout_.ranks())) {
+    const auto take = [&](const TableCut& other) {
       std::vector<Shard> dealt;
-      append_shards(dealt, own.front().table, spec, {.cut = Cut::interleaved}, layout_.topology);
+      append_shards(dealt, own.front().table, spec, other, layout_.topology);
       if (std::is_permutation(dealt.begin(), dealt.end(), own.begin(), own.end(),
                               [](const Shard& a, const Shard& b) {
                                 return a.rectangle == b.rectangle && a.rank == b.rank;
                               }))
-        cut.cut = Cut::interleaved;
-    }
+        cut = other;
+    };
+    if (cut.cut == Cut::row_wise && own.size() > static_cast<std::size_t>(layout_.ranks()))
+      take({.cut = Cut::interleaved});
+    if (cut.cut == Cut::replicated && own.size() > 1)
+      for (const Shard& s : own)
+        if (s.rank == every_rank && s.rectangle.row_end <= std::numeric_limits<int>::max())
+          take({.cut = Cut::hot_rows, .parts = static_cast<int>(s.rectangle.row_end)});
     return cut;
   }
 

@@ -220,7 +220,7 @@ class PartPlacement {
   constexpr Value value_with(int t, int option, const Peaks& rest, std::vector<int>& places) {
     const CutOption& o = options_[option];
     choose_places(t, o, rest.load, places);
-    const bool once = o.cut != Cut::own &&  // at most one part on a rank
+    const bool once = o.cut != Cut::own && o.cut != Cut::hot_rows &&  // a rank has a part at most
                       o.parts <= (o.cut == Cut::grid ? topology_.nodes() : ranks_);
     if (cores_ == 0 && once) {
       Peaks p = rest;

@@ -17,7 +17,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <std::size_t Tables, std::size_t MaxParts>
 struct StoredPlan {
   std::array<Cut, Tables> cuts{};
-  std::array<std::int16_t, Tables> parts{};
+  std::array<std::int32_t, Tables> parts{};
   std::array<PlannedPolicy, Tables> policies{};
   std::array<Tier, Tables> tiers{};
   std::array<std::int64_t, Tables> cache_rows{};
@@ -27,7 +27,7 @@ struct StoredPlan {
 
   constexpr void keep(std::size_t t, const TableCut& cut) {
     cuts[t] = cut.cut;
-    parts[t] = static_cast<std::int16_t>(cut.parts);
+    parts[t] = cut.parts;
     policies[t] = cut.policy;
     tiers[t] = cut.tier;
     cache_rows[t] = cut.cache_rows;
@@ -155,6 +155,7 @@ struct RoundModel {
 constexpr PlanConstraints round_constraints(PlanConstraints constraints, int ranks, bool lean) {
   constraints.effort = round_effort(ranks);
   if (lean) constraints.forbidden.push_back(Cut::replicated);
+  if (lean) constraints.forbidden.push_back(Cut::hot_rows);
   if (lean) constraints.memory_share = 0;
   return constraints;
 }

@@ -134,7 +134,7 @@ class Planner : PlanSteps {
       options_.allow_cuts();
     };
     start({});
-    for (int cut = 0; cut < 6; ++cut) {
+    for (int cut = 0; cut < static_cast<int>(Cut::own); ++cut) {
       if (!has_choice(static_cast<Cut>(cut))) continue;
       options_.ban(static_cast<Cut>(cut));
       start({});

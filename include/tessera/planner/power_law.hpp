@@ -107,6 +107,20 @@ struct IdLaw {
 
   /// Returns whether some rows are drawn more often than others.
   constexpr bool uneven() const { return measured != nullptr || skew > 0; }
+  /// Returns how many rows, the most frequent first, have at least such a share of the ids each.
+  constexpr double rows_with(double share) const {
+    if (measured == nullptr) {
+      if (skew < 1e-6) return share * rows <= 1 ? rows : 0;
+      const double scaled = share * power_mass(rows + 1, skew);
+      return std::clamp(constexpr_exp(-constexpr_log(scaled) / skew) - 1, 0.0, rows);
+    }
+    double found = 0;
+    for (const RowFrequencies::Group& group : measured->groups) {
+      if (group.share < share * group.rows) break;
+      found += group.rows;
+    }
+    return found;
+  }
   /// Returns what share_of_ids, distinct_rows and new_rows return.
   constexpr double share(double begin, double end) const {
     if (measured == nullptr) return share_of_ids(rows, begin, end, skew);

@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace v0 {
 
-/// How one table is cut; the names of the policies. `interleaved`: RowWise<Interleaved>. `own`: by
-/// a policy of the user's.
+/// How one table is cut; the names of the policies. `interleaved`: RowWise<Interleaved>. `hot_rows`:
+/// HotRows<N, RowWise<Interleaved>>. `own`: by a policy of the user's.
 enum class Cut : std::uint8_t {
   replicated,
   table_wise,
@@ -25,25 +25,29 @@ enum class Cut : std::uint8_t {
   row_wise,
   grid,
   interleaved,
+  hot_rows,
   own
 };
 
 constexpr std::string_view to_string(Cut cut) {
-  constexpr std::array<std::string_view, 7> names{
-      "replicated", "table-wise", "column-wise", "row-wise", "grid", "interleaved", "own policy"};
+  constexpr std::array<std::string_view, 8> names{"replicated", "table-wise", "column-wise",
+                                                  "row-wise",   "grid",       "interleaved",
+                                                  "hot-rows",   "own policy"};
   return names[static_cast<std::size_t>(cut)];
 }
 
 namespace detail {
 
 /// Returns whether each rank has rows of the table.
-constexpr bool by_rows(Cut cut) { return cut == Cut::row_wise || cut == Cut::interleaved; }
+constexpr bool by_rows(Cut cut) {
+  return cut == Cut::row_wise || cut == Cut::interleaved || cut == Cut::hot_rows;
+}
 
 /// The cut of one table and where its parts are: the ranks of rectangles that may be on any rank,
 /// the nodes of groups of node members, in the order of the policy's rectangles.
 struct TableCut {
   Cut cut = Cut::table_wise;
-  int parts = 1;  ///< columns
+  int parts = 1;  ///< columns; of hot_rows: rows that are copied
   std::vector<int> places{};
   PlannedPolicy policy{};       ///< of Cut::own
   Tier tier = Tier::device;     ///< of the other cuts
@@ -68,6 +72,8 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
       return RowWise<>::count(table, topology);
     case Cut::interleaved:
       return RowWise<Interleaved>::count(table, topology);
+    case Cut::hot_rows:
+      return HotAndDealtRows{cut.parts}.count(table, topology);
     case Cut::grid:
       return cut.parts * topology.node_size();
     case Cut::own:
@@ -81,13 +87,14 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
 constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table,
                                      const Topology& topology, int i) {
   if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
-  ShardRequest request = cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
-                         : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
-                         : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
-                         : cut.cut == Cut::interleaved
-                             ? RowWise<Interleaved>::shard(table, topology, i)
-                         : cut.cut == Cut::grid ? grid_part(table, topology, cut.parts, i)
-                                                : TableWise<>::shard(table, topology, i);
+  ShardRequest request =
+      cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
+      : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
+      : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
+      : cut.cut == Cut::interleaved ? RowWise<Interleaved>::shard(table, topology, i)
+      : cut.cut == Cut::hot_rows    ? HotAndDealtRows{cut.parts}.shard(table, topology, i)
+      : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
+                                    : TableWise<>::shard(table, topology, i);
   request.tier = cut.tier;
   request.cache_rows = std::min(cut.cache_rows, request.rectangle.rows());
   return request;

@@ -96,6 +96,8 @@ struct Cluster {
   double node_latency = 1e-6;         ///< seconds per message
   double network_bandwidth = 2.0e10;  ///< the same to ranks of other nodes
   double network_latency = 2e-6;
+  /// per collective: ranks that slept until the last one came go on (threads of a host)
+  double wake_seconds = 0;
   double flops = 6e13;  ///< of dense layers, reached in practice
   /// ranks of a node that run at one time (threads on few cores); 0: all
   int concurrent_ranks = 0;

@@ -178,21 +178,25 @@ struct RowWise<Shares<Parts...>, Sources...> {
 /// Deals out rows whose frequent ones come first: `RowWise<Interleaved, Query>`.
 struct Interleaved {};
 
-/// Blocks of rows of many sizes, so that every rank has as many frequent and rare rows as the
-/// others. The rows' last half is cut into a block for each rank, so is the half of what is before
-/// it, and so on; the order of the ranks changes from band to band. A rank holds as many rows as
-/// under RowWise, give or take one a band, in about log2(rows / ranks) blocks.
-template <class... Sources>
-struct RowWise<Interleaved, Sources...> {
-  using tables = TableList<Sources...>;
-  static constexpr bool whole_rows = true;
-  static constexpr int count(const TableSpec& table, const Topology& topology) {
+namespace detail {
+
+/// The blocks of RowWise<Interleaved>, of the rows from `first` on: bands that halve from the last
+/// row towards row 0, each cut into a block for each rank.
+struct DealtRows {
+  std::int64_t first = 0;
+
+  constexpr int bands(const TableSpec& table, const Topology& topology) const {
+    int all = 1;
+    while (topology.ranks > 1 && (table.rows >> all) - first >= topology.ranks) ++all;
+    return all;
+  }
+  constexpr int count(const TableSpec& table, const Topology& topology) const {
     return bands(table, topology) * topology.ranks;
   }
-  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+  constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) const {
     const int ranks = topology.ranks, block = i % ranks, all = bands(table, topology),
               band = all - 1 - i / ranks;  // from the last rows
-    const std::int64_t begin = band + 1 < all ? table.rows >> (band + 1) : 0,
+    const std::int64_t begin = band + 1 < all ? table.rows >> (band + 1) : first,
                        rows = (table.rows >> band) - begin;
     // Within a band the first block is asked for most. Over four bands each rank has blocks at four
     // places, whose sum, and sum of squares, are nearly the same for all (Prouhet 1851).
@@ -202,12 +206,90 @@ struct RowWise<Interleaved, Sources...> {
              table.width},
             {.kind = Place::Kind::rank, .index = rank}};
   }
+};
+
+/// Returns how many of a table's first rows have copies, of `rows` that should: on one rank all, so
+/// that the table is whole.
+constexpr std::int64_t hot_rows(const TableSpec& table, const Topology& topology,
+                                std::int64_t rows) {
+  return topology.ranks > 1 && rows < table.rows ? rows : table.rows;
+}
+constexpr ShardRequest hot_copy(const TableSpec& table, std::int64_t hot) {
+  return {{0, hot, 0, table.width}, {.kind = Place::Kind::every}};
+}
+
+/// HotRows<N, RowWise<Interleaved>>, with N at run time.
+struct HotAndDealtRows {
+  std::int64_t rows = 0;
+
+  constexpr int count(const TableSpec& table, const Topology& topology) const {
+    return 1 + DealtRows{hot_rows(table, topology, rows)}.count(table, topology);
+  }
+  constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) const {
+    const std::int64_t hot = hot_rows(table, topology, rows);
+    return i == 0 ? hot_copy(table, hot) : DealtRows{hot}.shard(table, topology, i - 1);
+  }
+};
+
+}  // namespace detail
+
+/// Blocks of rows of many sizes, so that every rank has as many frequent and rare rows as the
+/// others. The rows' last half is cut into a block for each rank, so is the half of what is before
+/// it, and so on; the order of the ranks changes from band to band. A rank holds as many rows as
+/// under RowWise, give or take one a band, in about log2(rows / ranks) blocks.
+template <class... Sources>
+struct RowWise<Interleaved, Sources...> {
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec& table, const Topology& topology) {
+    return detail::DealtRows{}.count(table, topology);
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    return detail::DealtRows{}.shard(table, topology, i);
+  }
+};
+
+/// Copies the first N rows of each table to every rank, and cuts the others as Policy does:
+/// `HotRows<10'000, RowWise<Interleaved, Query>>`. For tables whose frequent rows come first: their
+/// ids stay on the rank that asks. Tables of N rows or fewer have copies alone, on one rank all have.
+template <std::int64_t N, class Policy>
+  requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
+struct HotRows {
+  static_assert(N > 0, "HotRows: copies of no rows; give a positive number");
+  static_assert(
+      requires { Policy::whole_rows; },
+      "HotRows: the other rows' policy must keep rows whole, as RowWise and TableWise do");
+  using tables = typename Policy::tables;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec& table, const Topology& topology) {
+    return 1 + Policy::count(others(table, topology), topology);
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const std::int64_t hot = detail::hot_rows(table, topology, N);
+    if (i == 0) return detail::hot_copy(table, hot);
+    ShardRequest request = Policy::shard(others(table, topology), topology, i - 1);
+    request.rectangle.row_begin += hot;
+    request.rectangle.row_end += hot;
+    return request;
+  }
 
  private:
-  static constexpr int bands(const TableSpec& table, const Topology& topology) {
-    int all = 1;
-    while (topology.ranks > 1 && table.rows >> all >= topology.ranks) ++all;
-    return all;
+  static constexpr TableSpec others(TableSpec table, const Topology& topology) {
+    table.rows -= detail::hot_rows(table, topology, N);
+    return table;
+  }
+};
+/// Deals the other rows out in bands as if no row was copied, of which the first are left out.
+template <std::int64_t N, class... Sources>
+struct HotRows<N, RowWise<Interleaved, Sources...>> {
+  static_assert(N > 0, "HotRows: copies of no rows; give a positive number");
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec& table, const Topology& topology) {
+    return detail::HotAndDealtRows{N}.count(table, topology);
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    return detail::HotAndDealtRows{N}.shard(table, topology, i);
   }
 };
 
@@ -294,7 +376,8 @@ static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> &&
               ShardingPolicy<TableWise<OnRank<1>>>);
 static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&
               ShardingPolicy<RowWise<Shares<2, 1>>> && ShardingPolicy<RowWise<Interleaved>> &&
-              ShardingPolicy<Grid<2>> && ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> &&
-              ShardingPolicy<GridOn<OnNodes<0>>>);
+              ShardingPolicy<HotRows<1, RowWise<>>> &&
+              ShardingPolicy<HotRows<1, RowWise<Interleaved>>> && ShardingPolicy<Grid<2>> &&
+              ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
 
 }}  // namespace tessera::v0
