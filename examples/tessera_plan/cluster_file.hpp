@@ -81,8 +81,22 @@ struct Constants {
   std::string source;
   bool measured = false;               ///< on this machine, or on one that the file names
   bool files_measured = false;         ///< those of file_bandwidth, too
+  bool links_alone = false;            ///< the file has none, but Links
   std::vector<std::string> missing{};  ///< members that the file does not name
 };
+
+/// How fast ranks send to each other over a communicator, as train_dlrm --check-links found.
+struct Links {
+  std::string communicator;
+  bool one_machine = true;
+  int ranks = 0;
+  double bandwidth = 0;  ///< bytes/s of a rank: Cluster::node_bandwidth
+  Calibration measured;
+
+  std::string name() const { return communicator + (one_machine ? "" : ", several machines"); }
+};
+/// Where a machine's file has them, by name.
+inline constexpr const char* kLinks = "links";
 
 inline nlohmann::ordered_json to_json(const tessera::Cluster& cluster) {
   nlohmann::ordered_json json;
@@ -133,6 +147,8 @@ inline Constants read_constants(const std::string& path) {
       constants.measured = true;
       json.erase(at);
     }
+    json.erase(kLinks);
+    constants.links_alone = json.empty();
     for_each_member(constants.cluster, [&](const char* member, auto& to) {
       const auto given = json.find(member);
       const std::string_view name(member);
@@ -204,7 +220,44 @@ inline std::optional<Constants> cached_constants() {
   if (std::getenv("TESSERA_MACHINE") == nullptr &&
       constants.source.rfind("measured on this machine", 0) != 0)
     return std::nullopt;
+  if (constants.links_alone) return std::nullopt;
   return constants;
+}
+
+/// The machine's file as it is; an empty object where there is none. Throws tessera::DataError.
+inline nlohmann::ordered_json machine_json() {
+  const std::string path = machine_cache();
+  if (path.empty() || !std::filesystem::exists(path)) return nlohmann::ordered_json::object();
+  read_constants(path);  // throws what is wrong with it
+  std::ifstream file(path);
+  return nlohmann::ordered_json::parse(file);
+}
+
+/// What was found of links of this name on this machine, or, in a file that TESSERA_MACHINE names,
+/// on any. Throws tessera::DataError.
+inline std::optional<Links> cached_links(const std::string& communicator, bool one_machine) {
+  Links links{.communicator = communicator, .one_machine = one_machine, .measured = {}};
+  const nlohmann::ordered_json json = machine_json();
+  const auto all = json.find(kLinks);
+  if (all == json.end()) return std::nullopt;
+  try {
+    const auto found = all->find(links.name());
+    if (found == all->end()) return std::nullopt;
+    links.ranks = found->at("ranks").get<int>();
+    links.bandwidth = found->at("bandwidth").get<double>();
+    const auto& measured = found->at("measured");
+    links.measured = {measured.at("processor").get<std::string>(), measured.at("cores").get<int>(),
+                      measured.at("date").get<std::string>()};
+  } catch (const nlohmann::json::exception& error) {
+    throw tessera::DataError(
+        fmt::format("{}: '{}' of '{}': {}", machine_cache(), links.name(), kLinks, error.what()));
+  }
+  tessera::require<tessera::DataError>(links.bandwidth >= 1 && links.bandwidth < 1e300,
+                                       "{}: 'bandwidth' of '{}' must be bytes in a second",
+                                       machine_cache(), links.name());
+  if (std::getenv("TESSERA_MACHINE") == nullptr && !same_machine(links.measured, this_machine()))
+    return std::nullopt;
+  return links;
 }
 
 /// Returns whether --cluster names a file.
@@ -255,10 +308,12 @@ inline void replace_file(const std::string& path, const std::string& text) {
   tessera::require<tessera::Error>(file.good() && !error, "cannot write '{}'", path);
 }
 
+inline nlohmann::ordered_json to_json(const Calibration& measured) {
+  return {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}};
+}
+
 inline std::string machine_text(const tessera::Cluster& cluster, const Calibration& measured) {
-  nlohmann::ordered_json json{
-      {"measured",
-       {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}}}};
+  nlohmann::ordered_json json{{"measured", to_json(measured)}};
   json.update(to_json(cluster));
   if (cluster.file_bandwidth == tessera::Cluster{}.file_bandwidth) {  // nobody has measured it
     json.erase("file_bandwidth");
@@ -279,16 +334,32 @@ inline void write_machine(const std::string& folder, const tessera::Cluster& clu
   fmt::print("wrote {0}/machine.json and {0}/machine.hpp\n", folder);
 }
 
-/// Keeps this machine's constants where `cached_constants` finds them. Returns the path.
-inline std::string write_machine_cache(const tessera::Cluster& cluster) {
+/// Replaces this machine's file. Returns its path.
+inline std::string replace_machine(const std::string& text) {
   const std::string path = machine_cache();
   tessera::require<tessera::Error>(
       !path.empty(), "no place for this machine's constants: set TESSERA_MACHINE to a file");
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  replace_file(path, machine_text(cluster, this_machine()));
+  replace_file(path, text);
   return path;
+}
+
+/// Keeps this machine's constants where `cached_constants` finds them. Returns the path.
+inline std::string write_machine_cache(const tessera::Cluster& cluster) {
+  auto json = nlohmann::ordered_json::parse(machine_text(cluster, this_machine()));
+  if (const auto kept = machine_json(); kept.contains(kLinks)) json[kLinks] = kept[kLinks];
+  return replace_machine(json.dump(1) + "\n");
+}
+
+/// Keeps links where `cached_links` finds them. Returns the path.
+inline std::string write_links(const Links& links) {
+  nlohmann::ordered_json json = machine_json();
+  json[kLinks][links.name()] = {{"ranks", links.ranks},
+                                {"bandwidth", links.bandwidth},
+                                {"measured", to_json(links.measured)}};
+  return replace_machine(json.dump(1) + "\n");
 }
 
 }  // namespace plan

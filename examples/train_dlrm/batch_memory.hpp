@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <span>
 #include <utility>
@@ -34,7 +35,10 @@ class BatchMemory<tessera::Host> {
 
   tessera::MatrixView<const float> numbers(const Batch& batch) { return batch.dense_view(); }
   std::span<const float> labels(const Batch& batch) { return batch.labels; }
-  tessera::KeyedJagged<std::int32_t> ids(const Batch& batch, [[maybe_unused]] bool train = true) {
+  /// `agree`: makes each of some numbers the largest of all ranks'; for batches of training.
+  tessera::KeyedJagged<std::int32_t> ids(
+      const Batch& batch,
+      [[maybe_unused]] const std::function<void(std::span<std::int64_t>)>& agree = nullptr) {
     tessera::KeyedJagged<std::int32_t> ids = batch.keyed();
     if (!wide_) return ids;
     std::swap(twice_[0], twice_[1]);

@@ -59,6 +59,8 @@ class Embeddings {
   virtual const tessera::Layout& layout() const = 0;
   /// Of this rank's tables in files.
   virtual tessera::detail::CacheCounters cache_counters() const = 0;
+  /// Under `equal_batches`: whether the batches that follow are so. Alike on all ranks.
+  virtual void promise_equal_batches(bool on) = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
   /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;

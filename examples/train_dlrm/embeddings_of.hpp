@@ -83,6 +83,7 @@ class EmbeddingsOf final : public Embeddings {
   tessera::detail::CacheCounters cache_counters() const override {
     return collection_.tables().cache_counters();
   }
+  void promise_equal_batches(bool on) override { collection_.promise_equal_batches(on); }
   void start(const tessera::KeyedJagged<std::int32_t>& ids) override {
     ahead_->start(ids);
     started_ = true;

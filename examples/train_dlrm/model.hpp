@@ -28,8 +28,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -58,13 +60,15 @@ struct ModelParts {
 ///
 /// A Wide & Deep (Cheng et al. 2016) has no bottom MLP: numbers and vectors go to the
 /// top MLP as they are. Its logit is the MLP's and the sum of one weight for each category, which
-/// stand behind the vectors. On a GPU the host waits for nothing in a step of one rank.
+/// stand behind the vectors. On a GPU the host waits for nothing in a step of one rank, nor in one
+/// of several under --graph.
 template <class Backend>
 class Model final : public RankModel {
  public:
   Model(Communicators& communicators, const Options& options, const ModelShape& shape,
         std::int64_t max_batch, ModelParts<Backend> parts)
       : communicator_(communicators.main),
+        host_ranks_(communicators.data),
         backend_(parts.backend),
         first_(shape.first_columns()),
         columns_(shape.columns()),
@@ -116,7 +120,8 @@ class Model final : public RankModel {
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
                                  std::int64_t global_batch) override {
     numbers_ = samples_.numbers(batch);
-    embeddings_->evaluate(samples_.ids(batch, false), pooled(vectors_, batch.size));
+    embeddings_->promise_equal_batches(false);
+    embeddings_->evaluate(samples_.ids(batch), pooled(vectors_, batch.size));
     keep_weights();
     for_each_part(virtual_, global_batch, batch.size,
                   [&](int, std::int64_t first, std::int64_t n) { run_forward(first, n); });
@@ -129,15 +134,42 @@ class Model final : public RankModel {
              const tessera::ClickBatch<std::int32_t>* next) override {
     numbers_ = samples_.numbers(batch);
     labels_ = samples_.labels(batch);
-    const tessera::KeyedJagged<std::int32_t> ids =
-        started_ ? *std::exchange(started_, std::nullopt) : samples_.ids(batch);
+    // Ranks meet on the host while the GPU is still at the step before.
+    const bool equal = step.batch % communicator_.size() == 0;
+    const auto agree = [&](std::span<std::int64_t> numbers) {
+      if (graph_.captures() && communicator_.size() > 1)
+        host_ranks_.all_reduce(numbers, tessera::Reduction::max);
+    };
+    const tessera::KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt)
+                                                   : equal  ? samples_.ids(batch, agree)
+                                                            : samples_.ids(batch);
+    const auto work = [&] { train_on(ids, batch.size, step, next); };
+    if (!graph_.captures()) return work();
+    set_rates(step);  // a replay takes what is set before it
+    embeddings_->promise_equal_batches(equal);
+    if (!equal) return work();
     std::vector<std::int64_t> sizes{batch.size, step.samples, step.batch};
     sizes.insert(sizes.end(), ids.bounds.begin(), ids.bounds.end());
-    if (graph_.captures()) set_rates(step);  // a replay takes what is set before it
-    graph_.run(sizes, [&] { train_on(ids, batch.size, step, next); });
+    std::int64_t stale = graph_.stale() ? 1 : 0;
+    agree(std::span(&stale, 1));
+    graph_.run(sizes, stale != 0, work);
   }
 
   GraphCounts graph_counts() const override { return graph_.counts(); }
+
+  void exchange(std::span<const std::size_t> to, std::span<const std::size_t> from) override {
+    const auto room = [&](auto& buffer, std::span<const std::size_t> counts) {
+      return buffer.resize(backend_, std::reduce(counts.begin(), counts.end()));
+    };
+    communicator_.all_to_all<char>(room(sent_, to), to, room(received_, from), from);
+    backend_.synchronize();
+  }
+  void sum_dense() override {
+    const std::span<float> gradients = parameters_.gradients();
+    backend_.fill_zero(gradients.data(), gradients.size_bytes());
+    communicator_.all_reduce(gradients);
+    backend_.synchronize();
+  }
 
   double take_loss() override {
     std::vector<double> own(static_cast<std::size_t>(losses_.rows()));
@@ -317,6 +349,7 @@ class Model final : public RankModel {
   }
 
   tessera::AnyCommunicator& communicator_;
+  tessera::AnyCommunicator& host_ranks_;  ///< the same ranks, for the host's memory
   Backend backend_;
   std::int64_t first_, columns_;  ///< what stands before the vectors; with them
   std::int64_t wide_;             ///< columns behind them
@@ -343,6 +376,7 @@ class Model final : public RankModel {
   std::span<const float> labels_;
   std::optional<tessera::KeyedJagged<std::int32_t>> started_;
   mutable std::vector<float> host_logits_, host_gradients_;
+  tessera::Buffer<char, Backend> sent_, received_;  ///< of `exchange`
 };
 
 }  // namespace dlrm

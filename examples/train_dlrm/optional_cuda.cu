@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -37,7 +38,7 @@ using namespace tessera;
 using support::Outbox;
 
 /// On a GPU: they are copied there. `in_place`: those of training have their places and sizes for as
-/// long as batches allow; lists have bounds, which grow where a batch has more.
+/// long as batches allow; lists have bounds, which grow where a batch of some rank has more.
 template <>
 class BatchMemory<Cuda> {
  public:
@@ -56,18 +57,19 @@ class BatchMemory<Cuda> {
     return {numbers_.send(batch.dense).data(), batch.size, batch.dense_columns};
   }
   std::span<const float> labels(const Batch& batch) { return labels_.send(batch.labels); }
-  KeyedJagged<std::int32_t> ids(const Batch& batch, bool train = true) {
+  KeyedJagged<std::int32_t> ids(
+      const Batch& batch, const std::function<void(std::span<std::int64_t>)>& agree = nullptr) {
     KeyedJagged<std::int32_t> ids = host_.ids(batch);
     std::swap(bounds_[0], bounds_[1]);
     bounds_[0].clear();
     for (std::int64_t f = 0; !ids.one_hot() && f < ids.features; ++f)
       bounds_[0].push_back(ids.end(f) - ids.begin(f));
-    if (in_place_ && train && !bounds_[0].empty()) {
+    if (in_place_ && agree && !bounds_[0].empty()) {
       rooms_.resize(bounds_[0].size());
-      for (std::size_t f = 0; f < rooms_.size(); ++f) {
+      for (std::size_t f = 0; f < rooms_.size(); ++f)
         if (bounds_[0][f] > rooms_[f]) rooms_[f] = bounds_[0][f] + bounds_[0][f] / 4 + 16;
-        bounds_[0][f] = rooms_[f];
-      }
+      agree(rooms_);
+      bounds_[0] = rooms_;
     }
     ids.bounds = bounds_[0];
     ids.ids = ids_.send(ids.ids, std::reduce(bounds_[0].begin(), bounds_[0].end()));

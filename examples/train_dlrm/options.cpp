@@ -82,9 +82,11 @@ struct Uncaptured {
   std::string_view what, why;
   bool (*given)(const Options&);
 };
-constexpr std::array<Uncaptured, 7> kUncaptured{
-    {{"--ranks above 1", "ranks that are threads meet on the host, and over NCCL it is not tried",
-      [](const Options& o) { return o.ranks > 1; }},
+constexpr std::array<Uncaptured, 8> kUncaptured{
+    {{"--ranks above 1 but --communicator nccl", "ranks that share one GPU meet on the host",
+      [](const Options& o) { return o.ranks > 1 && o.communicator != "nccl"; }},
+     {"--loader first-rank", "its thread has the line on which ranks agree what to capture",
+      [](const Options& o) { return o.loader == "first-rank" && o.ranks != 1; }},
      {"--overlap", "the next batch is routed by a thread",
       [](const Options& o) { return o.overlap; }},
      {"--accumulate", "the host asks whether gradients are kept",
@@ -574,6 +576,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   choose(add("--backend", options.backend,
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);
+  flag("--check-links", options.check_links,
+       "First send the messages of this plan's step over the communicator that will carry them: "
+       "prints GB/s beside what the planner assumes, and keeps them for later plans of this "
+       "machine");
   flag("--graph", options.graph,
        "Of --backend cuda: capture a whole step after two that were called, and replay it; batches "
        "of other sizes are called");

@@ -57,7 +57,8 @@ struct Options {
   std::string loader = "every-rank";
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
-  bool graph = false;  ///< steps are captured in a CUDA graph
+  bool graph = false;        ///< steps are captured in a CUDA graph
+  bool check_links = false;  ///< the messages of a step are timed first
   std::string
       graph_refused;  ///< why --graph captures nothing here; empty: it does, or is not given
   std::string plan = "mixed";

@@ -6,6 +6,7 @@
 
 #include "../tessera_plan/cluster_file.hpp"
 
+#include <tessera/comm/job.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/explain_plan.hpp>
@@ -94,28 +95,46 @@ constexpr std::string_view mixed(std::size_t category) {
 /// Two of the tables that stay whole lie together: categories 8 and 14.
 constexpr std::size_t kFused = 13, kFusedWith = 7;
 
-/// What bench_sharding measured on this machine, else another host's. Processes on several
-/// machines, which must agree on a plan, take the latter unless all are told of one file.
+/// Whether this machine's file may be read: by processes, which must agree on a plan, only if all
+/// are told of one file.
+bool reads_machine(const Options& options) {
+  return options.communicator == "threads" || std::getenv("TESSERA_MACHINE") != nullptr ||
+         (options.communicator == "nccl" && rank_from_environment().size == 1);
+}
+
+/// What --check-links found of the communicator takes the place of what is assumed.
+plan::Constants with_links(plan::Constants constants, const Options& options) {
+  if (!reads_machine(options)) return constants;
+  const auto links =
+      plan::cached_links(options.communicator, rank_from_environment().one_machine());
+  if (!links) return constants;
+  constants.cluster.node_bandwidth = links->bandwidth;
+  constants.source += fmt::format("; links as --check-links found them ({}, {} ranks, {})",
+                                  links->name(), links->ranks, links->measured.date);
+  return constants;
+}
+
+/// What bench_sharding measured on this machine, else another host's.
 plan::Constants constants_of(const Options& options, int ranks) {
   if (options.backend == "cuda") {
     plan::Constants constants{hgx_h200(ranks), "hgx-h200, from data sheets: never measured here"};
     constants.cluster.ranks_per_node = 0;
-    constants.cluster.concurrent_ranks = 1;  // all ranks share one GPU
+    // all ranks share one GPU, or have one each
+    constants.cluster.concurrent_ranks = options.communicator == "nccl" ? 0 : 1;
     constants.cluster.memory_per_rank = options.device_memory;
     if (!options.table_files.empty())
       constants.cluster.file_memory_per_rank = std::int64_t{1} << 60;
     else if (options.device_memory != 0)
       constants.cluster.host_memory_per_rank =
           options.host_memory == 0 ? std::int64_t{1} << 60 : options.host_memory;
-    return constants;
+    return with_links(std::move(constants), options);
   }
   const int cores =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank);
   plan::Constants constants{cpu_host(ranks, cores),
                             "of a 2-core x86-64 server, not of this machine: run bench_sharding "
                             "once, which measures and keeps them"};
-  const bool shared = std::getenv("TESSERA_MACHINE") != nullptr;
-  if (options.communicator == "threads" || shared)
+  if (reads_machine(options))
     if (auto measured = plan::cached_constants()) constants = std::move(*measured);
   constants.cluster.ranks = ranks;
   constants.cluster.ranks_per_node = 0;
@@ -124,7 +143,7 @@ plan::Constants constants_of(const Options& options, int ranks) {
     constants.cluster.memory_per_rank = options.host_memory;
     constants.cluster.file_memory_per_rank = std::int64_t{1} << 60;
   }
-  return constants;
+  return with_links(std::move(constants), options);
 }
 
 Workload workload_of(const Options& options) {
@@ -197,6 +216,14 @@ Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
 int file_queue_depth() {
   const auto measured = plan::cached_constants();
   return (measured ? measured->cluster : Cluster{}).file_queue_depth;
+}
+
+StepTraffic step_traffic(const Options& options, const Layout& layout) {
+  plan::Constants constants = constants_of(options, layout.ranks());
+  detail::Prediction prediction =
+      predict(layout, constants.cluster, workload_of(options), /*traffic=*/true);
+  return {std::move(prediction.id_traffic), std::move(prediction.vector_traffic), constants.cluster,
+          std::move(constants.source)};
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

@@ -5,6 +5,7 @@
 #include "model_shape.hpp"
 #include "options.hpp"
 
+#include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
 
@@ -33,6 +34,14 @@ tessera::Layout make_layout(const Options& options, int ranks, const ModelShape&
 /// Transfers of table files under way at a time: what bench_sharding found best on this machine,
 /// else TableFiles's own.
 int file_queue_depth();
+
+/// What the ranks of a layout send each other in a step, as the planner predicts it.
+struct StepTraffic {
+  std::vector<double> ids, vectors;  ///< bytes [from * ranks + to]
+  tessera::Cluster cluster;          ///< with these constants,
+  std::string source;                ///< which come from here
+};
+StepTraffic step_traffic(const Options& options, const tessera::Layout& layout);
 
 /// Of plan `auto`: why each table is cut as it is, the predicted step by its parts, the next best
 /// plan, and where the constants of the prediction come from. Empty for other plans.

@@ -13,6 +13,7 @@
 #include <tessera/update/virtual_ranks.hpp>
 #include <tessera_data/click_batch.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -91,6 +92,10 @@ class RankModel {
   virtual GraphCounts graph_counts() const = 0;
   /// The mean losses of the steps since the last call, added up, over all ranks. Collective.
   virtual double take_loss() = 0;
+  /// Sends so many bytes to each rank and receives so many, as a step's exchanges are sent; sums the
+  /// dense gradients over ranks, which are zeros. Both return when that is done. Collective.
+  virtual void exchange(std::span<const std::size_t> to, std::span<const std::size_t> from) = 0;
+  virtual void sum_dense() = 0;
 };
 
 }  // namespace dlrm

@@ -46,13 +46,14 @@ class StepGraph<tessera::Cuda> {
       : backend_(backend), memory_(&memory) {}
 
   bool captures() const { return memory_ != nullptr; }
+  bool stale() const { return graph_ != nullptr && memory_->allocations() != allocations_; }
   GraphCounts counts() const { return counts_; }
 
   template <class Step>
-  void run(const std::vector<std::int64_t>& sizes, const Step& step) {
+  void run(const std::vector<std::int64_t>& sizes, bool stale, const Step& step) {
     if (!captures()) return step();
     if (graph_ && sizes == captured_) {
-      if (memory_->allocations() != allocations_) capture(step);
+      if (stale) capture(step);
       return launch();
     }
     if (sizes != called_) called_ = sizes, calls_ = 0;

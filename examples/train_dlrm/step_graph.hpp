@@ -18,12 +18,15 @@ class StepGraph {
  public:
   /// Whether steps are captured, so that what they read keeps its place and its size.
   static constexpr bool captures() { return false; }
+  /// Whether the captured step, if there is one, can no longer be replayed.
+  static constexpr bool stale() { return false; }
   GraphCounts counts() const { return {}; }
   /// Makes a step. `sizes`: all that its work depends on besides the numbers in the backend's
-  /// memory.
+  /// memory. `stale`: on this rank, or on another. Ranks that share a step's exchanges call, capture
+  /// and replay it together: both are alike on all.
   template <class Step>
-  void run(const std::vector<std::int64_t>& sizes, const Step& step) {
-    static_cast<void>(sizes);
+  void run(const std::vector<std::int64_t>& sizes, bool stale, const Step& step) {
+    static_cast<void>(sizes), static_cast<void>(stale);
     step();
   }
 };

@@ -4,6 +4,7 @@
 
 #include "../support/report.hpp"
 #include "backends.hpp"
+#include "links.hpp"
 #include "model_shape.hpp"
 #include "plans.hpp"
 #include "saver.hpp"
@@ -58,6 +59,7 @@ class Rank {
       : options_(options),
         clicks_(clicks),
         log_(log),
+        communicators_(communicators),
         communicator_(communicators.main),
         data_(communicators.data),
         parts_(parts_of(options, communicators.main.size())),
@@ -91,6 +93,7 @@ class Rank {
         log_->plan_picture = plan::svg(picture.svg, picture.height);
       }
     }
+    if (options_.check_links) check_links(options_, communicators_, *model_);
     std::int64_t loaded_step = 0;
     if (options_.mode == "train")
       train(result);
@@ -539,6 +542,7 @@ class Rank {
   const Clicks& clicks_;
   RunLog* log_;
   StageTimes times_;
+  Communicators& communicators_;
   AnyCommunicator &communicator_, &data_;
   std::int64_t parts_;  ///< of a global batch
   Batch batch_, next_batch_;

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,7 +27,7 @@
 
 // Stands in for NCCL's header of the same name: the calls that the communicator makes, between threads of one process, on streams of
 // the CUDA double beside it, or of the emulator (simt/toolkit/cuda_runtime_api.h). Bytes move when all have come, as NCCL's kernels do; what never comes, hangs until an abort. Written from
-// NCCL's documentation. What tests may set and read is in namespace nccl_double at the end.
+// NCCL's documentation. Between processes: nccl_processes.hpp. What tests may set and read is in namespace nccl_double at the end.
 
 #define NCCL_VERSION_CODE 22809
 #define NCCL_CONFIG_INITIALIZER \
@@ -75,6 +76,15 @@ inline std::atomic<bool> aborts_reach_peers{false};
 /// a time only if all of its blocks begin at such places, else one at a time.
 inline std::atomic<std::uint64_t> unaligned_blocks{0};
 
+/// Groups of calls that ranks of this process have made, replayed ones, too: collectives, to who counts them. At its end the process
+/// writes them to the file that TESSERA_NCCL_DOUBLE_COUNT names.
+inline std::atomic<std::uint64_t> groups{0};
+inline const struct Told {
+  ~Told() {
+    if (const char* const file = std::getenv("TESSERA_NCCL_DOUBLE_COUNT")) std::ofstream(file) << groups;
+  }
+} told;
+
 inline ncclResult_t note(std::string_view call, const std::string& what = "") {
   log.push_back(what.empty() ? std::string(call) : std::string(call) + " " + what);
   return faults.call == call && --faults.nth == 0 ? faults.result : ncclSuccess;
@@ -91,6 +101,7 @@ struct Operation {
   ncclDataType_t type = ncclInt8;
   ncclRedOp_t reduction = ncclSum;
   int peer = 0;  // or root
+  bool captured = false;  // in a graph; NCCL wants that alike on all ranks
   bool done = false;
   std::size_t bytes() const { return count * size_of(type); }
 };
@@ -158,6 +169,11 @@ class Hub {
     changed.wait(lock, [&] { return connected_ >= ranks_ || revoked[static_cast<std::size_t>(rank)]; });
     return connected_ >= ranks_ ? ncclSuccess : ncclInternalError;
   }
+  /// Whether a rank has left.
+  bool ended(int rank) {
+    const std::lock_guard lock(mutex);
+    return aborted[static_cast<std::size_t>(rank)] || revoked[static_cast<std::size_t>(rank)];
+  }
   void revoke(int rank) {
     const std::lock_guard lock(mutex);
     revoked[static_cast<std::size_t>(rank)] = true;
@@ -221,6 +237,7 @@ class Hub {
       auto& waiting = receives_[pair];
       // NCCL does not compare sizes; a pair that differs hangs here, where NCCL may do anything.
       while (!queue.empty() && !waiting.empty() && queue.front()->bytes() == waiting.front()->bytes()) {
+        if (queue.front()->captured != waiting.front()->captured) return refuse();
         if (queue.front()->bytes() != 0) std::memcpy(waiting.front()->to, queue.front()->from, queue.front()->bytes());
         queue.front()->done = waiting.front()->done = true;
         queue.pop_front();
@@ -235,6 +252,7 @@ class Hub {
                o->peer != ops[0]->peer;
       };
       if (std::any_of(ops.begin(), ops.end(), differs)) return;  // as NCCL: a hang
+      if (std::any_of(ops.begin(), ops.end(), [&](const Operation* o) { return o->captured != ops[0]->captured; })) return refuse();
       execute(ops);
       for (std::size_t r = 0; r < ops.size(); ++r) {
         ops[r]->done = true;
@@ -242,6 +260,9 @@ class Hub {
       }
     }
   }
+
+  /// What NCCL leaves undefined is an error of all ranks here.
+  void refuse() { std::fill(errors.begin(), errors.end(), ncclInvalidUsage); }
 
   void execute(const std::vector<Operation*>& ops) {
     const Operation& first = *ops[0];
@@ -309,8 +330,11 @@ inline std::shared_ptr<Hub> hub_of(const ncclUniqueId& id, int ranks) {
 
 }  // namespace nccl_double
 
+#include "nccl_processes.hpp"
+
 struct ncclComm {
   std::shared_ptr<nccl_double::Hub> hub;
+  std::shared_ptr<nccl_double::Line> line{};  // to the hub of another process; `hub` has no more than this rank's state then
   int rank = 0;
   bool blocking = true, joined = false, connected = false, finalized = false;
   int polls = 0;                                        // until the last call is taken
@@ -342,9 +366,18 @@ inline ncclResult_t end_group() {
   Group ended = std::exchange(group, {});
   for (const auto& place : ended.places) {
     const auto [comm, stream] = place;
-    comm->held.emplace_back(stream, [hub = comm->hub, rank = comm->rank, ops = ended.operations[place]] { hub->run(rank, ops); });
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &capture);
+    for (Operation& operation : ended.operations[place]) operation.captured = capture != cudaStreamCaptureStatusNone;
+    comm->held.emplace_back(stream, [hub = comm->hub, line = comm->line, rank = comm->rank, ops = ended.operations[place]] {
+      ++groups;
+      if (line)
+        line->run(ops, [&] { return hub->ended(rank); });
+      else
+        hub->run(rank, ops);
+    });
     if (comm->blocking) {
-      if (first_group_connects && !std::exchange(comm->connected, true)) result = comm->hub->connect(comm->rank);
+      if (first_group_connects && !comm->line && !std::exchange(comm->connected, true)) result = comm->hub->connect(comm->rank);
       release(comm);
     } else {
       comm->polls = polls;
@@ -424,11 +457,26 @@ inline ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const std::uint64_t number = next++;
   std::memset(id->internal, 0x5a, sizeof(id->internal));
   std::memcpy(id->internal, &number, sizeof(number));
+  const pid_t process = ::getpid();
+  std::memcpy(id->internal + sizeof(number), &process, sizeof(process));
+  nccl_double::serve_processes();
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (const ncclResult_t planned = nccl_double::note("ncclCommInitRankConfig"); planned != ncclSuccess) return planned;
-  *comm = new ncclComm{.hub = nccl_double::hub_of(id, ranks), .rank = rank, .blocking = config->blocking != 0, .held = {}};
+  pid_t process = 0;
+  std::memcpy(&process, id.internal + sizeof(std::uint64_t), sizeof(process));
+  const bool here = process == ::getpid();
+  *comm = new ncclComm{.hub = here ? nccl_double::hub_of(id, ranks) : std::make_shared<nccl_double::Hub>(ranks),
+                       .rank = rank,
+                       .blocking = config->blocking != 0,
+                       .held = {}};
+  if (!here) {
+    (*comm)->line = std::make_shared<nccl_double::Line>(process, nccl_double::Hello{id, rank, ranks});
+    if (!(*comm)->line->welcome([&] { return (*comm)->hub->ended(rank); })) return ncclRemoteError;
+    (*comm)->joined = true;
+    return ncclSuccess;
+  }
   (*comm)->hub->join();
   if (!(*comm)->blocking) return ncclInProgress;
   (*comm)->hub->wait_until_complete();
@@ -469,7 +517,7 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
 }
 inline ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
   if (const ncclResult_t planned = nccl_double::note("ncclCommSplit"); planned != ncclSuccess) return planned;
-  if (comm->polls != 0 || !comm->joined || nccl_double::group.depth != 0) return ncclInvalidUsage;
+  if (comm->polls != 0 || !comm->joined || nccl_double::group.depth != 0 || comm->line) return ncclInvalidUsage;
   comm->hub->ask(comm->rank, comm->splits, color, key);
   comm->split_result = part;
   comm->split_color = color;

@@ -110,6 +110,7 @@ class Streams {
     std::unique_lock lock(mutex_);
     if (!deferred_) {
       wait_for(lock, [&] { return !entry.work.ready || entry.work.ready(); });
+      lock.unlock();  // it may wait for what another rank's thread gives
       if (entry.work.run) entry.work.run();
       changed_.notify_all();
       return;

@@ -556,6 +556,65 @@ TEST_CASE("a batch routed ahead gives the same model, to the bit") {
   }
 }
 
+TEST_CASE("--check-links: the plan's messages and their bytes; later plans take what it found") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "machine.json").string(),
+                    machine = "TESSERA_MACHINE=" + file,
+                    how =
+                        "--samples 20000 --max-rows 50 --batch-size 8192 --bottom-mlp 32 --top-mlp "
+                        "16 --max-steps 1 --ranks 2 ";
+  const auto bytes_of = [](const std::string& out, const std::string& message) {
+    std::smatch found;
+    const bool shown = std::regex_search(out, found, std::regex("\n" + message + " +([0-9,]+) "));
+    std::string digits = shown ? found[1].str() : "0";
+    std::erase(digits, ',');
+    return std::stoll(digits);
+  };
+  const Outcome checked = train_dlrm(how + "--plan table-wise --check-links", true, machine);
+  INFO(checked.out, checked.err);
+  REQUIRE(checked.status == 0);
+  CHECK(checked.out.find("links: --communicator threads, 2 ranks on one machine") !=
+        std::string::npos);
+  // whole tables of 16 floats: the larger half of 26 goes to the other rank's 4,096 samples
+  const std::int64_t vectors = bytes_of(checked.out, "vectors");
+  CHECK(vectors % (4096 * 64) == 0);
+  CHECK(vectors / (4096 * 64) >= 13);
+  CHECK(vectors / (4096 * 64) <= 26);
+  // of two ranks, each has as many gradients for the other as that one has vectors
+  CHECK(bytes_of(checked.out, "gradients") == vectors);
+  CHECK(bytes_of(checked.out, "ids") >= 13 * 4096 * 4);
+  // half of the parameters there and back
+  CHECK(bytes_of(checked.out, "dense sums") ==
+        2 * 4 * checked.json.at("dense_parameters").get<std::int64_t>() / 2);
+  const nlohmann::json kept = nlohmann::json::parse(text_of(file));
+  CHECK(kept.size() == 1);
+  CHECK(kept.at("links").at("threads").at("ranks") == 2);
+  CHECK(kept.at("links").at("threads").at("bandwidth") > 1e6);
+
+  const auto planned = [&](const std::string& arguments) {
+    return train_dlrm(how + "--plan auto " + arguments, true, machine);
+  };
+  CHECK(planned("").out.find("links as --check-links found them (threads, 2 ranks, 2") !=
+        std::string::npos);
+  // copies send nothing but the dense layers' sums
+  const Outcome copies = train_dlrm(how + "--plan replicated --check-links", true, machine);
+  CHECK(bytes_of(copies.out, "vectors") == 0);
+  CHECK(bytes_of(copies.out, "dense sums") > 0);
+  CHECK(copies.out.find("nothing is kept") != std::string::npos);
+  CHECK(train_dlrm("--samples 2000 --ranks 1 --max-steps 1 --check-links")
+            .out.find("--check-links: one rank sends nothing") != std::string::npos);
+  for (const auto& [text, error] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"links": {"threads": {"ranks": 2}}})", "'threads' of 'links'"},
+           {R"({"links": {"threads": {"ranks": 2, "bandwidth": 0, "measured": {"processor": "p",
+                "cores": 2, "date": "d"}}}})",
+            "'bandwidth' of 'threads' must be bytes in a second"}}) {
+    std::ofstream(file) << text;
+    const Outcome bad = planned("");
+    CHECK(bad.status == 1);
+    CHECK_MESSAGE(bad.err.find(error) != std::string::npos, bad.err);
+  }
+}
+
 TEST_CASE("a training that diverges says so") {
   check_fails(kTiny + "--optimizer adam:C1", "no pattern matches table 'C", 1);
   check_fails(kTiny + "--optimizer adam:D1,ftrl", "no table matches 'D1'", 1);

@@ -289,6 +289,12 @@ TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread rank
       worst = std::max(worst, std::abs(static_cast<double>(nccl[i]) - threads[i]));
     CHECK(worst < 1e-5);
   }
+  const Outcome links = train_dlrm(
+      kTiny + "--backend cuda --communicator nccl --ranks 2 --check-links --max-steps 1", true,
+      "TESSERA_MACHINE='" + (folder.path / "m.json").string() + "'", "train_dlrm_emulated");
+  CHECK_MESSAGE(
+      links.out.find("links: --communicator nccl, 2 ranks on one machine") != std::string::npos,
+      links.err);
   const auto fails = [&](int code, const std::string& arguments, const std::string& text) {
     const Outcome outcome = train_dlrm(kTiny + arguments, true, "", "train_dlrm_emulated");
     CHECK(outcome.status == code);
@@ -326,8 +332,8 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
   const std::string
       clicks = kTiny + "--ranks 1 ",
       own = " --data " + path("a.csv") + " --schema " + path("s.yaml") +
-            " --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --min-count 1 --ranks 1 --batch-size "
-            "40 --epochs 2 ";
+            " --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --min-count 1 --batch-size 40 "
+            "--epochs 2 ";
   struct Case {
     std::string how;
     int captured = 1;
@@ -346,7 +352,7 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
          "--top-mlp 16 --ranks 1 "},
         {"--synthetic-model tiny --scale 1/100000 --samples 200 --batch-size 20 --max-steps 7 "
          "--top-mlp 16 --ranks 1 "},
-        {own, 2}}) {
+        {own + "--ranks 1 ", 2}}) {
     CAPTURE(one.how);
     const bool saves = one.how.ends_with("--save ");
     std::vector<float> predictions[2];
@@ -367,21 +373,48 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
     const auto [low, high] = std::ranges::minmax(predictions[0]);
     CHECK(high - low > 1e-4);
   }
+  // over NCCL, whose exchanges are captured, too; the last batch of an epoch differs between ranks
+  for (const Case& one :
+       {Case{"--samples 1300 --max-rows 40 --embedding-width 16 --bottom-mlp 16 --top-mlp 32 "
+             "--plan mixed --ranks 3 --batch-size 99 --eval-batch-size 301 --optimizer adam "
+             "--evals-per-epoch 3 --bucket-kib 1",
+             2},
+        {"--synthetic-model tiny --scale 1/100000 --samples 200 --batch-size 20 --max-steps 7 "
+         "--top-mlp 16 --ranks 2 --dense-sums ordered --plan row-wise "},
+        {own + "--ranks 2 --plan row-wise --seed 2", 2}}) {
+    CAPTURE(one.how);
+    std::vector<float> predictions[2];
+    for (const bool graph : {false, true}) {
+      const nlohmann::json results =
+          results_of(one.how + " --backend cuda --communicator nccl --predictions " +
+                     path("p.npy") + (graph ? " --graph" : ""));
+      predictions[graph] = predictions_in(folder.path / "p.npy");
+      if (!graph) continue;
+      CHECK(results.at("graph").at("captured") == one.captured);
+      CHECK(results.at("graph").at("replayed") >= 5);
+    }
+    CHECK((predictions[0] == predictions[1]));
+  }
   // saved between replays: the GPU alone knows the number of steps
-  const std::string saved = clicks +
-                            "--optimizer adam --epochs 2 --backend cuda --save-every 4 "
-                            "--save-async --save " +
-                            path("resumed");
-  const nlohmann::json whole = results_of(saved + " --graph");
-  for (const std::string flag : {" --graph", ""}) {
-    CAPTURE(flag);
-    std::filesystem::remove_all(folder.path / "resumed" / "step-000000000024");
-    CHECK(results_of(saved + " --resume" + flag).at("logloss") == whole.at("logloss"));
+  for (const std::string ranks : {"--ranks 1", "--ranks 2 --communicator nccl"}) {
+    CAPTURE(ranks);
+    const std::string saved = kTiny + ranks +
+                              " --optimizer adam --epochs 2 --backend cuda --save-every 4 "
+                              "--save-async --save " +
+                              path("resumed" + ranks.substr(8, 1));
+    const nlohmann::json whole = results_of(saved + " --graph");
+    for (const std::string flag : {" --graph", ""}) {
+      CAPTURE(flag);
+      std::filesystem::remove_all(folder.path / ("resumed" + ranks.substr(8, 1)) /
+                                  "step-000000000024");
+      CHECK(results_of(saved + " --resume" + flag).at("logloss") == whole.at("logloss"));
+    }
   }
   // what is not captured is called, and said
-  for (const std::string how : {"--ranks 2", "--ranks 1 --overlap", "--ranks 1 --accumulate 2",
-                                "--ranks 1 --clip-norm 1", "--ranks 1 --deduplicate",
-                                "--ranks 1 --device-memory 8KiB", "--ranks 1 --log '/dev/null'"}) {
+  for (const std::string how :
+       {"--ranks 2", "--communicator nccl --ranks 2 --loader first-rank", "--ranks 1 --overlap",
+        "--ranks 1 --accumulate 2", "--ranks 1 --clip-norm 1", "--ranks 1 --deduplicate",
+        "--ranks 1 --device-memory 8KiB", "--ranks 1 --log '/dev/null'"}) {
     CAPTURE(how);
     const Outcome outcome =
         train_dlrm(kTiny + "--max-steps 4 --backend cuda --graph --dense fp32 " + how, true, "",
@@ -395,6 +428,33 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
   const Outcome host = train_dlrm(kTiny + "--graph", true, "", "train_dlrm_emulated");
   CHECK(host.status == 2);
   CHECK(host.err.find("--backend host takes no --graph: graphs are CUDA's") != std::string::npos);
+}
+
+TEST_CASE("over NCCL a step of several ranks makes so many collectives") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "groups";
+  // of both ranks, in so many steps
+  const auto groups = [&](const std::string& how, int steps) {
+    const Outcome outcome = train_dlrm(
+        kTiny + "--backend cuda --dense fp32 --communicator nccl --ranks 2 --print-every 1000 " +
+            how + " --max-steps " + std::to_string(steps),
+        true, "TESSERA_NCCL_DOUBLE_COUNT='" + file.string() + "'", "train_dlrm_emulated");
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    return std::stoll(text_of(file));
+  };
+  // ids, vectors, gradients, dense sums; with copies their rows and gradients; where columns are
+  // cut, mean squares of rows. Without a graph sizes go first.
+  for (const auto& [how, most] :
+       std::vector<std::pair<std::string, int>>{{"--plan table-wise --graph", 4},
+                                                {"--plan row-wise --graph", 4},
+                                                {"--plan column-wise --graph", 5},
+                                                {"--plan replicated --graph", 3},
+                                                {"--plan mixed --optimizer sgd --graph", 6},
+                                                {"--plan mixed --graph", 7},
+                                                {"--plan table-wise", 5}}) {
+    CAPTURE(how);
+    CHECK((groups(how, 10) - groups(how, 5)) / 2 == 5 * most);
+  }
 }
 
 TEST_CASE("every option of --help, on both backends: the same predictions") {
@@ -501,6 +561,7 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   all +=
       " --backend --graph --dense --predictions --resume --mode --json --trace --trace-steps "
       "--tensorboard --metrics-port --device-memory --host-memory --table-files --communicator "
+      "--check-links "
       "--bind --dense-sums --help "
       "--version --print-config ";
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
@@ -515,60 +576,122 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   CHECK(options > 70);
 }
 
-TEST_CASE("processes with a GPU each: what does not fit is said by all, a death ends all") {
-  const TemporaryFolder folder;
-  const std::string program = train_dlrm_path("train_dlrm_emulated");
-  if (train_dlrm("--help", false, "", "train_dlrm_emulated").out.find("gloo") == std::string::npos)
-    return;
+namespace {
+
+/// Processes of train_dlrm --communicator nccl.
+struct Processes {
+  std::vector<int> status;
+  std::vector<std::string> err;
+  double seconds = 0;
+};
+
+/// Starts a rank for each of `variables`, with these besides its launcher's. If `killed` is a rank,
+/// it ends when the shell command `until` has.
+Processes run_processes(const std::filesystem::path& folder,
+                        const std::vector<std::string>& variables, const std::string& arguments,
+                        int killed = -1, const std::string& until = "") {
   static int port = 20'000 + static_cast<int>(::getpid()) % 20'000;
-  // Starts two ranks, each with more variables; kills rank 1 after so many seconds, if any.
-  struct Two {
-    int status[2];
-    std::string err[2];
-    double seconds;
+  std::string script = fmt::format(
+      "export WORLD_SIZE={0} LOCAL_WORLD_SIZE={0} MASTER_ADDR=127.0.0.1 MASTER_PORT={1}; cd '{2}'; "
+      "rm -f out* err* s*; ",
+      variables.size(), ++port, folder.string());
+  for (std::size_t rank = 0; rank < variables.size(); ++rank)
+    script += fmt::format(
+        "RANK={0} LOCAL_RANK={0} {1} '{2}' {3} --backend cuda --communicator nccl >out{0} 2>err{0} "
+        "& p{0}=$!; ",
+        rank, variables[rank], train_dlrm_path("train_dlrm_emulated"), arguments);
+  if (killed >= 0) script += fmt::format("{}; kill -9 $p{}; date +%s.%N >killed; ", until, killed);
+  for (std::size_t rank = 0; rank < variables.size(); ++rank)
+    script += fmt::format("wait $p{0}; echo $? >s{0}; ", rank);
+  std::ofstream(folder / "script") << script << (killed >= 0 ? "date +%s.%N >ended" : "");
+  const auto began = std::chrono::steady_clock::now();
+  static_cast<void>(
+      std::system(("timeout 120 bash '" + (folder / "script").string() + "' 2>/dev/null").c_str()));
+  Processes all;
+  all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (killed >= 0)
+    all.seconds = std::atof(text_of(folder / "ended").c_str()) -
+                  std::atof(text_of(folder / "killed").c_str());
+  for (std::size_t rank = 0; rank < variables.size(); ++rank) {
+    all.status.push_back(std::atoi(text_of(folder / ("s" + std::to_string(rank))).c_str()));
+    all.err.push_back(text_of(folder / ("err" + std::to_string(rank))));
+  }
+  return all;
+}
+
+bool has_gloo() {
+  return train_dlrm("--help", false, "", "train_dlrm_emulated").out.find("gloo") !=
+         std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("processes with a GPU each: what does not fit is said by all, a death ends all") {
+  if (!has_gloo()) return;
+  const TemporaryFolder folder;
+  const auto refused = [&](const std::vector<std::string>& variables, const std::string& text) {
+    const Processes all = run_processes(folder.path, variables, kTiny);
+    CHECK_MESSAGE(all.status == std::vector<int>(variables.size(), 1), all.err[0] << all.err[1]);
+    std::string said;
+    for (const std::string& err : all.err) said += err;
+    CHECK_MESSAGE(said.find(text) != std::string::npos, said);
+    CHECK(all.seconds < 20);
   };
-  const auto run = [&](const std::string& first, const std::string& second, double kill_after) {
-    std::string script =
-        "export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" +
-        std::to_string(++port) + "; ";
-    const std::string of_rank[2] = {first, second};
-    for (int rank = 0; rank < 2; ++rank) {
-      const std::string file = "'" + (folder.path / ("err" + std::to_string(rank))).string() + "'";
-      script += fmt::format(
-          "RANK={0} LOCAL_RANK={0} {1} '{2}' {3} --backend cuda --communicator nccl "
-          ">/dev/null 2>{4} & p{0}=$!; ",
-          rank, of_rank[rank], program, kTiny, file);
-    }
-    if (kill_after > 0) script += fmt::format("sleep {}; kill -9 $p1; ", kill_after);
-    script += fmt::format("wait $p0; echo $? >'{0}/s0'; wait $p1; echo $? >'{0}/s1'",
-                          folder.path.string());
-    std::ofstream(folder.path / "script") << script;
-    const auto began = std::chrono::steady_clock::now();
-    static_cast<void>(std::system(
-        ("timeout 60 bash '" + (folder.path / "script").string() + "' 2>/dev/null").c_str()));
-    Two two;
-    two.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    for (int rank = 0; rank < 2; ++rank) {
-      two.status[rank] = std::atoi(text_of(folder.path / ("s" + std::to_string(rank))).c_str());
-      two.err[rank] = text_of(folder.path / ("err" + std::to_string(rank)));
-    }
-    return two;
-  };
-  const auto refused = [&](const std::string& second, const std::string& text) {
-    const Two two = run("", second, 0);
-    CHECK(two.status[0] == 1);
-    CHECK(two.status[1] == 1);
-    CHECK_MESSAGE((two.err[0] + two.err[1]).find(text) != std::string::npos,
-                  two.err[0] << two.err[1]);
-    CHECK(two.seconds < 20);
-  };
-  refused("LOCAL_RANK=0", "ranks 0 and 1 have the same GPU");
-  refused("TESSERA_SIMT_GPU=other", "the GPU is emulated on rank 0 and other on rank 1");
-  // NCCL's double knows one process: both wait in it for the other
-  const Two killed = run("", "", 2);
-  CHECK(killed.status[0] == 1);
-  CHECK(killed.status[1] == 137);
+  refused({"", "LOCAL_RANK=0"}, "ranks 0 and 1 have the same GPU");
+  refused({"", "TESSERA_SIMT_GPU=other"}, "the GPU is emulated on rank 0 and other on rank 1");
+  refused(std::vector<std::string>(5),
+          "rank 4 is number 4 of its machine's processes, and CUDA sees 4 GPUs there; start fewer");
+  // without its variable NCCL's double knows one process: both wait in it for the other
+  const Processes killed = run_processes(folder.path, {"", ""}, kTiny, 1, "sleep 2");
+  CHECK(killed.status == std::vector{1, 137});
   CHECK_MESSAGE(killed.err[0].find("rank 1 failed: it closed its connections") != std::string::npos,
                 killed.err[0]);
-  CHECK(killed.seconds < 2 + 8);
+  CHECK(killed.seconds < 8);
+}
+
+TEST_CASE("processes over NCCL train the model of thread ranks to the bit, as graphs, too") {
+  if (!has_gloo()) return;
+  const TemporaryFolder folder;
+  const std::string how = kTiny + "--dense fp32 --predictions ",
+                    threads = (folder.path / "threads.npy").string();
+  for (const std::size_t ranks : {2u, 4u}) {
+    CAPTURE(ranks);
+    const std::string plan = ranks == 2 ? " --plan row-wise" : "";
+    results_of(how + threads + plan + " --backend cuda --ranks " + std::to_string(ranks));
+    for (const bool graph : {false, true}) {
+      CAPTURE(graph);
+      const std::vector<std::string> variables(
+          ranks, "TESSERA_NCCL_DOUBLE_PROCESSES=1 TESSERA_NCCL_DOUBLE_REVERSE=1");
+      const Processes all = run_processes(folder.path, variables,
+                                          how + "p.npy --json results" + plan +
+                                              " --dense-sums ordered" + (graph ? " --graph" : ""));
+      CHECK_MESSAGE(all.status == std::vector<int>(ranks), all.err[0] << all.err[1]);
+      CHECK(predictions_in(folder.path / "p.npy") == predictions_in(threads));
+      const nlohmann::json results = nlohmann::json::parse(text_of(folder.path / "results"));
+      if (graph) CHECK(results.at("graph").at("replayed") >= 8);
+    }
+  }
+}
+
+TEST_CASE("a process that is killed in training over NCCL is named by all others") {
+  if (!has_gloo()) return;
+  const TemporaryFolder folder;
+  for (const int killed : {2, 0}) {  // 0: has the others' hub, too
+    CAPTURE(killed);
+    const std::size_t ranks = killed == 2 ? 4 : 2;
+    const std::vector<std::string> variables(ranks, "TESSERA_NCCL_DOUBLE_PROCESSES=1");
+    const Processes all =
+        run_processes(folder.path, variables,
+                      kTiny + "--epochs 1000 --print-every 1" + (killed == 2 ? " --graph" : ""),
+                      killed, "until grep -q 'step 6/' out0; do sleep 0.1; done");
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      const bool dead = static_cast<int>(rank) == killed;
+      CHECK(all.status[rank] == (dead ? 137 : 1));
+      if (!dead)
+        CHECK_MESSAGE(
+            all.err[rank].find(fmt::format("rank {} failed", killed)) != std::string::npos,
+            all.err[rank]);
+    }
+    CHECK(all.seconds < 8);
+  }
 }

@@ -107,6 +107,23 @@ TEST_CASE("4 processes and 4 threads: one result, and only rank 0 speaks") {
   }
 }
 
+TEST_CASE("--check-links over each engine") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "machine.json").string();
+  ::setenv("TESSERA_MACHINE", file.c_str(), 1);
+  for (const Engine& engine : engines()) {
+    const Outcome outcome = train_dlrm(
+        kOptions + "--max-steps 1 --plan table-wise --check-links --communicator " + engine.name,
+        true, engine.start(2));
+    INFO(outcome.out, outcome.err);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.out.find("links: --communicator " + engine.name + ", 2 ranks on one machine") !=
+          std::string::npos);
+    CHECK(outcome.out.find("\ndense sums ") != std::string::npos);
+  }
+  ::unsetenv("TESSERA_MACHINE");
+}
+
 TEST_CASE("2 processes save the files that 2 threads save, to the bit") {
   const TemporaryFolder folder;
   const auto save = [&](const std::string& name) {

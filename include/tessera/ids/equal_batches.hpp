@@ -19,6 +19,10 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// pooling whose gradients are summed in several blocks of a rank's samples.
 class EqualBatches {
  public:
+  /// Turns the promise off for the batches that follow, or on again. On all ranks alike.
+  void promise(bool on) { promised_ = on; }
+  bool promised() const { return promised_; }
+
   /// Makes an admitted batch one of fixed sizes, where that is possible. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
   /// InvalidArgument on every rank where they differ. Collective; a rank of new sizes while
@@ -49,6 +53,7 @@ class EqualBatches {
     agreed_ = next_;
   }
 
+  bool promised_ = true;
   std::vector<std::int64_t> agreed_, next_;
 };
 

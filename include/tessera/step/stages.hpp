@@ -193,11 +193,12 @@ void StageCalls<S, Id>::route(const S& s, State& step, const KeyedJagged<Id>& id
   auto&& ranks = S::Reporter::counted(communicator);
   const auto timing =
       s.reporter.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
-  const bool fix = fixes_sizes(s.options, s.routing.keeps_rows(), s.routing.ranks());
+  const bool equal = s.options.equal_batches && s.equal.promised(),
+             fix = equal && fixes_sizes(s.options, s.routing.keeps_rows(), s.routing.ranks());
   step.batch.admit(
       backend, s.layout, s.all_features, ids,
       {s.options.bad_ids, s.report, s.routing.sizes_needed(fix, s.options.deduplicate)}, rates);
-  if (s.options.equal_batches) s.equal.fix_sizes(ranks, s.layout, s.routing, ids, step.batch, fix);
+  if (equal) s.equal.fix_sizes(ranks, s.layout, s.routing, ids, step.batch, fix);
   if (s.options.deduplicate || s.routing.keeps_rows() || !step.vectors.empty())
     step.distinct.find(backend, s.layout, s.routing, step.batch,
                        {.duplicates = s.options.deduplicate,
