@@ -119,7 +119,13 @@ struct PlanFault {
 namespace detail {
 
 /// Returns "402.3 GiB": bytes for people.
-inline std::string bytes_text(std::int64_t bytes) {
+std::string bytes_text(std::int64_t bytes);
+
+/// Returns what would make it fit, in words.
+std::string describe_remedy(const PlanFault& fault);
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::string bytes_text(std::int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   double value = static_cast<double>(bytes);
   int unit = 0;
@@ -127,8 +133,7 @@ inline std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-/// Returns what would make it fit, in words.
-inline std::string describe_remedy(const PlanFault& fault) {
+TESSERA_INLINE std::string describe_remedy(const PlanFault& fault) {
   switch (fault.remedy) {
     case PlanFault::Remedy::lift_constraints:
       return "without the pins and forbidden policies it would fit";
@@ -143,98 +148,12 @@ inline std::string describe_remedy(const PlanFault& fault) {
   }
   return "no number of ranks would help: give each more memory";
 }
+#endif
 
 }  // namespace detail
 
 /// Returns the fault in words.
-inline std::string describe(const PlanFault& fault) {
-  const char* name = fault.name;
-  switch (fault.kind) {
-    case PlanFault::Kind::none:
-      return "no fault";
-    case PlanFault::Kind::duplicate_table:
-      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy",
-                         name);
-    case PlanFault::Kind::duplicate_feature:
-      return fmt::format("Plan: feature '{}' is listed twice", name);
-    case PlanFault::Kind::unknown_table:
-      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold",
-                         fault.feature, name);
-    case PlanFault::Kind::unknown_pin:
-      return fmt::format("AutoPlan: a pin names table '{}', which the plan does not hold", name);
-    case PlanFault::Kind::unknown_in_group:
-      return fmt::format("Plan: a training group names table '{}', which the plan does not hold",
-                         name);
-    case PlanFault::Kind::unknown_rows:
-      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold",
-                         name);
-    case PlanFault::Kind::rows_twice:
-      return fmt::format("Plan: rows are given twice for table '{}'", name);
-    case PlanFault::Kind::no_rows:
-      return fmt::format(
-          "Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection "
-          "is constructed)",
-          name, fault.found);
-    case PlanFault::Kind::no_width:
-      return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
-    case PlanFault::Kind::too_large:
-      return fmt::format(
-          "Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name,
-          fault.found, fault.limit);
-    case PlanFault::Kind::no_ranks:
-      return fmt::format("Plan: a layout for {} ranks; give at least one", fault.found);
-    case PlanFault::Kind::bad_table:
-      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0",
-                         fault.found, fault.limit);
-    case PlanFault::Kind::outside:
-      return fmt::format(
-          "Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
-    case PlanFault::Kind::overlap:
-      return fmt::format("Plan: two shards of table '{}' overlap", name);
-    case PlanFault::Kind::gap:
-      return fmt::format(
-          "Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts "
-          "must divide the width",
-          name, fault.found, fault.limit);
-    case PlanFault::Kind::bad_rank:
-      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks",
-                         name, fault.found, fault.limit);
-    case PlanFault::Kind::node_too_small:
-      return fmt::format(
-          "Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name,
-          fault.found, fault.limit);
-    case PlanFault::Kind::does_not_fit:
-      return fmt::format(
-          "Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts "
-          "or use more ranks",
-          name, fault.found, fault.limit);
-    case PlanFault::Kind::does_not_fit_host:
-      return fmt::format(
-          "Plan: with table '{}' a rank needs {} bytes of host memory, but has {}; use more ranks "
-          "or keep fewer tables OnHost",
-          name, fault.found, fault.limit);
-    case PlanFault::Kind::no_plan_fits:
-      return fmt::format(
-          "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
-          "{}",
-          name, detail::bytes_text(fault.found), detail::bytes_text(fault.limit),
-          detail::describe_remedy(fault));
-    case PlanFault::Kind::uneven_columns:
-      return fmt::format(
-          "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
-          name, fault.found, fault.limit);
-    case PlanFault::Kind::no_policy:
-      return fmt::format(
-          "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
-          "`policy` of its pin (planned_policy<P>(name))",
-          name);
-    case PlanFault::Kind::no_group:
-      return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
-    case PlanFault::Kind::two_groups:
-      return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
-  }
-  return "unknown fault";
-}
+std::string describe(const PlanFault& fault);
 
 namespace detail {
 
@@ -472,5 +391,96 @@ constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> ta
   if (layout.fault.ok()) layout.fault = detail::check_cover(layout);
   return layout;
 }
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE std::string describe(const PlanFault& fault) {
+  const char* name = fault.name;
+  switch (fault.kind) {
+    case PlanFault::Kind::none:
+      return "no fault";
+    case PlanFault::Kind::duplicate_table:
+      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy",
+                         name);
+    case PlanFault::Kind::duplicate_feature:
+      return fmt::format("Plan: feature '{}' is listed twice", name);
+    case PlanFault::Kind::unknown_table:
+      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold",
+                         fault.feature, name);
+    case PlanFault::Kind::unknown_pin:
+      return fmt::format("AutoPlan: a pin names table '{}', which the plan does not hold", name);
+    case PlanFault::Kind::unknown_in_group:
+      return fmt::format("Plan: a training group names table '{}', which the plan does not hold",
+                         name);
+    case PlanFault::Kind::unknown_rows:
+      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold",
+                         name);
+    case PlanFault::Kind::rows_twice:
+      return fmt::format("Plan: rows are given twice for table '{}'", name);
+    case PlanFault::Kind::no_rows:
+      return fmt::format(
+          "Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection "
+          "is constructed)",
+          name, fault.found);
+    case PlanFault::Kind::no_width:
+      return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
+    case PlanFault::Kind::too_large:
+      return fmt::format(
+          "Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name,
+          fault.found, fault.limit);
+    case PlanFault::Kind::no_ranks:
+      return fmt::format("Plan: a layout for {} ranks; give at least one", fault.found);
+    case PlanFault::Kind::bad_table:
+      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0",
+                         fault.found, fault.limit);
+    case PlanFault::Kind::outside:
+      return fmt::format(
+          "Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
+    case PlanFault::Kind::overlap:
+      return fmt::format("Plan: two shards of table '{}' overlap", name);
+    case PlanFault::Kind::gap:
+      return fmt::format(
+          "Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts "
+          "must divide the width",
+          name, fault.found, fault.limit);
+    case PlanFault::Kind::bad_rank:
+      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks",
+                         name, fault.found, fault.limit);
+    case PlanFault::Kind::node_too_small:
+      return fmt::format(
+          "Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name,
+          fault.found, fault.limit);
+    case PlanFault::Kind::does_not_fit:
+      return fmt::format(
+          "Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts "
+          "or use more ranks",
+          name, fault.found, fault.limit);
+    case PlanFault::Kind::does_not_fit_host:
+      return fmt::format(
+          "Plan: with table '{}' a rank needs {} bytes of host memory, but has {}; use more ranks "
+          "or keep fewer tables OnHost",
+          name, fault.found, fault.limit);
+    case PlanFault::Kind::no_plan_fits:
+      return fmt::format(
+          "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
+          "{}",
+          name, detail::bytes_text(fault.found), detail::bytes_text(fault.limit),
+          detail::describe_remedy(fault));
+    case PlanFault::Kind::uneven_columns:
+      return fmt::format(
+          "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
+          name, fault.found, fault.limit);
+    case PlanFault::Kind::no_policy:
+      return fmt::format(
+          "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
+          "`policy` of its pin (planned_policy<P>(name))",
+          name);
+    case PlanFault::Kind::no_group:
+      return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
+    case PlanFault::Kind::two_groups:
+      return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
+  }
+  return "unknown fault";
+}
+#endif
 
 }}  // namespace tessera::v0
