@@ -37,6 +37,19 @@ using namespace tessera::bench;
 
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
+Measured measure_on_threads(const Layout& layout, const Workload& workload, int steps,
+                            const TableFiles& files) {
+  Measured result;
+  run_ranks(layout.ranks(), [&](ThreadCommunicator& communicator) {
+    const Measured m = measure(communicator, layout, workload, steps, Host{}, files);
+    if (communicator.rank() == 0) result = m;
+  });
+  return result;
+}
+constexpr auto measure_in_memory = [](const Layout& layout, const Workload& workload, int steps) {
+  return measure_on_threads(layout, workload, steps, {});
+};
+
 /// Keeps the calling thread on a core of its rank's. Beside other programs threads that wake each
 /// other are put on one core, where they run one after the other. A refusal costs steadiness only.
 void keep_on_core(int rank) {
@@ -48,20 +61,6 @@ void keep_on_core(int rank) {
     if (CPU_ISSET(core, &allowed) && turn-- == 0) CPU_SET(core, &one);
   pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
 }
-
-Measured measure_on_threads(const Layout& layout, const Workload& workload, int steps,
-                            const TableFiles& files) {
-  Measured result;
-  run_ranks(layout.ranks(), [&](ThreadCommunicator& communicator) {
-    keep_on_core(communicator.rank());
-    const Measured m = measure(communicator, layout, workload, steps, Host{}, files);
-    if (communicator.rank() == 0) result = m;
-  });
-  return result;
-}
-constexpr auto measure_in_memory = [](const Layout& layout, const Workload& workload, int steps) {
-  return measure_on_threads(layout, workload, steps, {});
-};
 
 /// Seconds of an all-to-all of next to no data as a step pays it: ranks come from unequal work, so
 /// that some sleep until the last one is there. From its arrival to the last return: what was
