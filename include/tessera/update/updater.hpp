@@ -392,17 +392,22 @@ class Updater {
       }
     for (std::size_t& count : row_counts_) count = blocks_.template padded<std::int64_t>(count);
     const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
-    all_rows_.resize(backend_, total(row_counts_));
-    all_gradients_.resize(backend_, total(float_counts_));
-    all_gather<std::int64_t>(communicator_, {mine.rows, row_counts_[own]}, all_rows_.span(),
-                             row_counts_);
-    all_gather<float>(communicator_, {mine.gradients, float_counts_[own]}, all_gradients_.span(),
-                      float_counts_);
+    const bool joined = joins_gathers();
+    counts_ = row_counts_;
+    for (std::size_t r = 0; joined && r < ranks; ++r) counts_[r] += float_counts_[r] / 2;
+    all_rows_.resize(backend_, total(counts_));
+    all_gather<std::int64_t>(communicator_, {mine.rows, counts_[own]}, all_rows_.span(), counts_);
+    if (!joined) {
+      all_gradients_.resize(backend_, total(float_counts_));
+      all_gather<float>(communicator_, {mine.gradients, float_counts_[own]}, all_gradients_.span(),
+                        float_counts_);
+    }
     for (const std::size_t a : replicated_) replicas_[a].clear();
     const std::int64_t* block = all_rows_.data();
     const float* gradients = all_gradients_.data();
-    for (std::size_t r = 0; r < ranks; block += row_counts_[r++]) {
+    for (std::size_t r = 0; r < ranks; block += counts_[r++]) {
       const std::int64_t* rows = block;
+      if (joined) gradients = reinterpret_cast<const float*>(block + row_counts_[r]);
       for (std::size_t i = 0; i < arenas; ++i) {
         const std::size_t a = replicated_[i];
         op::Bags<std::int64_t> bags;
@@ -415,12 +420,19 @@ class Updater {
     }
   }
 
-  /// Packs this rank's rows and gradients of all replicated arenas, one arena after another.
+  /// Returns whether rows and gradients travel as one message: where blocks are packed anyway.
+  bool joins_gathers() const { return blocks_.bytes > 1; }
+
+  /// Packs this rank's rows and gradients of all replicated arenas, one arena after another; in one
+  /// message gradients follow the rows.
   op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
     if (sends_merged() && merged_[replicated_[0]].size() == 1) return merged_[replicated_[0]][0];
-    const op::MergedGradients packed{static_cast<std::int64_t>(rows),
-                                     own_rows_.resize(backend_, rows).data(),
-                                     own_gradients_.resize(backend_, floats).data()};
+    std::int64_t* const own_rows =
+        own_rows_.resize(backend_, joins_gathers() ? rows + floats / 2 : rows).data();
+    const op::MergedGradients packed{static_cast<std::int64_t>(rows), own_rows,
+                                     joins_gathers()
+                                         ? reinterpret_cast<float*>(own_rows + rows)
+                                         : own_gradients_.resize(backend_, floats).data()};
     op::MergedGradients at = packed;
     for (const std::size_t a : replicated_) {
       const std::size_t width = static_cast<std::size_t>(arenas_[a].width());
