@@ -11,6 +11,7 @@
 // with an MLP, the next batch routed in turn (ahead:0) or meanwhile (ahead:1).
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/dense/mlp.hpp>
+#include <tessera/planner/strategies.hpp>
 #include <tessera/tessera.hpp>
 
 #include <benchmark/benchmark.h>

@@ -74,6 +74,7 @@ fi
 plan() {
   local seconds TIMEFORMAT='%U %S'
   {
+    [[ $4 != AutoPlan* ]] || printf '#include <tessera/planner.hpp>\n'
     printf '#include <tessera/tessera.hpp>\nusing namespace tessera;\n'
     printf 'constexpr auto names = [] { std::array<std::array<char, 4>, %d> n{}; for (int i = 0; i < %d; ++i)\n' "$2" "$2"
     printf "  n[i] = {'t', char('0' + i / 100), char('0' + i / 10 %% 10), char('0' + i %% 10)}; return n; }();\n"

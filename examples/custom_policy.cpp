@@ -5,6 +5,7 @@
 // needs two functions, the optimizer two small structs; routing, exchange, kernels, checks and the
 // picture of the plan follow from them.
 #include <tessera/laws.hpp>
+#include <tessera/planner.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

@@ -16,5 +16,4 @@
 #include <tessera/interaction/concat.cuh>
 #include <tessera/interaction/dot.cuh>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>

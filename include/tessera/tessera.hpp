@@ -12,7 +12,6 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/matrix.hpp>
 #ifdef TESSERA_COMPILED

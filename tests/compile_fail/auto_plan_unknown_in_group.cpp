@@ -5,6 +5,7 @@
 // expect: Plan: a training group names a table that the plan does not hold (docs/errors.md)
 // first error g++: TableNamed<tessera::v0::FixedString<7>{"querry"}>
 // first error clang++: TableNamed<'q', 'u', 'e', 'r', 'r', 'y'>
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/tessera.hpp>
 
 using namespace tessera;

@@ -17,7 +17,7 @@ within() { # WHAT NUMBER BUDGET
   [ "$2" -le "$3" ] || { failed=1; echo "$1: over its budget"; }
 }
 echo '#include <tessera/tessera.hpp>' >"$work/umbrella.cpp"
-within 'lines of <tessera/tessera.hpp> and all that it includes' "$("$@" -E "$work/umbrella.cpp" | grep -vcE '^(#|[[:space:]]*$)')" 98000
+within 'lines of <tessera/tessera.hpp> and all that it includes' "$("$@" -E "$work/umbrella.cpp" | grep -vcE '^(#|[[:space:]]*$)')" 95500
 "$@" -O2 -march=x86-64-v3 -c "$here/budget_tables.cpp" -o "$work/tables.o"
 within 'bytes of code of three tables, -O2 -march=x86-64-v3' "$(size "$work/tables.o" | awk 'NR == 2 { print $1 }')" 348000
 exit $failed

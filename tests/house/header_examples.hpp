@@ -4,6 +4,7 @@
 // What the examples in the comments of headers name (header_examples.py).
 #pragma once
 
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/tessera.hpp>
 
 #include <tessera/bridges/dlpack.hpp>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A listing of docs/concepts/collection.md; house.listings compiles it.
+#include <tessera/planner.hpp>
 #include <tessera/tessera.hpp>
 
 #include <vector>
