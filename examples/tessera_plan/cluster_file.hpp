@@ -57,11 +57,11 @@ void for_each_member(C& c, F&& f) {
   f("merge_seconds", c.merge_seconds);
   f("block_seconds", c.block_seconds);
   f("launch_seconds", c.launch_seconds);
-  f("wake_seconds", c.wake_seconds);
   f("node_bandwidth", c.node_bandwidth);
   f("node_latency", c.node_latency);
   f("network_bandwidth", c.network_bandwidth);
   f("network_latency", c.network_latency);
+  f("wake_seconds", c.wake_seconds);
   f("flops", c.flops);
   f("concurrent_ranks", c.concurrent_ranks);
 }

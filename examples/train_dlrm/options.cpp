@@ -585,11 +585,10 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
        "of other sizes are called");
   CLI::Option* named_plan =
       choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
-  CLI::Option* hot_rows = limit<int>(add("--hot-rows", options.hot_rows,
-                                         "First rows of each table, which must be the most "
-                                         "frequent, that --plan hot-rows copies to "
-                                         "every rank"),
-                                     1, 1 << 30, "N");
+  limit<int>(add("--hot-rows", options.hot_rows,
+                 "First rows of each table, which must be the most frequent, that --plan hot-rows "
+                 "copies to every rank"),
+             1, 1 << 30, "N");
   app.add_option("--plan-file", options.plan_file,
                  "The same as tessera_plan --out wrote it, for these tables and ranks")
       ->option_text("FILE")
@@ -882,7 +881,9 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   tessera::require<CLI::ValidationError>(
       options.bind == "near" || options.communicator == "nccl",
       "--bind {} is for --communicator nccl; add that or leave it out", options.bind);
-  only_for(hot_rows, options.plan == "hot-rows", "--plan hot-rows");
+  tessera::require<CLI::ValidationError>(
+      options.hot_rows == Options().hot_rows || options.plan == "hot-rows",
+      "--hot-rows is for --plan hot-rows; add that or leave it out");
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")

@@ -495,7 +495,8 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
   const Case cases[] = {
       {clicks +
        "--model wide-deep --wide-optimizer 'ftrl(l1=0.01)' --wide-learning-rate 0.2 --ranks 2 "
-       "--plan row-wise --overlap --constant-rates --feature-check --seed 7 --power 0.9 "
+       "--plan hot-rows --hot-rows 5 --overlap --constant-rates --feature-check --seed 7 --power "
+       "0.9 "
        "--threads-per-rank 2 --timeout 99 --print-every 3 --embedding-width 4 --log " +
        path("log") + " --report " + path("page")},
       {"--synthetic-model tiny --scale 1/100000 --samples 200 --test-fraction 0.2 --batch-size 40 "

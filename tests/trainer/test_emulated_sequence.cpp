@@ -108,7 +108,7 @@ TEST_CASE("every option of --help, on both backends: the same losses, scores and
       own + "--ranks 3 --epochs 3 --patience 9 --negatives 50 --start-from " + path("save-host"),
       own +
           "--ranks 2 --epochs 3 --model ranking --label-column stars --label-threshold 4 "
-          "--predictions "};
+          "--plan hot-rows --hot-rows 7 --predictions "};
   std::string all;
   for (const std::string& how : cases) {
     CAPTURE(how);
