@@ -44,6 +44,7 @@ function(tessera_plan_program result)
       set(folder "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../examples")
     endif()
     file(GLOB sources "${folder}/tessera_plan.cpp" "${folder}/tessera_plan/*.cpp" "${folder}/support/*.cpp")
+    list(FILTER sources EXCLUDE REGEX "/parquet[.]cpp$")  # its stand-in, no_parquet.cpp, needs no library
     add_executable(tessera_plan EXCLUDE_FROM_ALL ${sources})
     target_link_libraries(tessera_plan PRIVATE tessera::data CLI11::CLI11 nlohmann_json::nlohmann_json)
     target_compile_options(tessera_plan PRIVATE -O1)  # it searches, also in a build for debugging
