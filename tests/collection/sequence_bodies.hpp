@@ -584,9 +584,10 @@ void weights_as_pytorch() {
                                                     {2, 4, 5}, {3}, {},  {4, 1, 2, 8}};  // best
   const std::vector<FeatureSpec> features{{"history", "tag", Pooling::none, true},
                                           {"best", "tag", Pooling::max, true}};
-  for (const auto& [ranks, cut] : {std::pair(1, Cut::whole), std::pair(2, Cut::rows),
-                                   std::pair(2, Cut::columns), std::pair(4, Cut::rows)})
+  for (const auto& [number, cut] : {std::pair(1, Cut::whole), std::pair(2, Cut::rows),
+                                    std::pair(2, Cut::columns), std::pair(4, Cut::rows)})
     for (const bool written : {false, true}) {
+      const int ranks = number;  // a lambda of clang 14 takes no structured binding
       CAPTURE(ranks);
       CAPTURE(written);
       std::vector<Shard> shards;

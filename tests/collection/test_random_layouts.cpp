@@ -3,6 +3,7 @@
 //
 // Random tables cut into random rectangles on random ranks, random bags: against the definitions in
 // double, and bit for bit between layouts where the design promises it.
+#include <tessera/planner/planned_policy.hpp>
 #include <tessera/tessera.hpp>
 
 #include <support/random_batches.hpp>
@@ -343,10 +344,11 @@ void check_hot_rows(unsigned seed) {
   const Result base = go(whole);
   for (int ranks = 1; ranks <= 8; ++ranks) {
     const Result copied = go(cut_by(model, ranks, planned_policy<Replicated<>>("")));
-    for (const auto& [hot, policy] :
+    for (const auto& [number, policy] :
          {std::pair(1, planned_policy<HotRows<1, RowWise<Interleaved>>>("")),
           std::pair(3, planned_policy<HotRows<3, RowWise<>>>("")),
           std::pair(20, planned_policy<HotRows<20, RowWise<Interleaved>>>(""))}) {
+      const int hot = number;  // a lambda of clang 14 takes no structured binding
       INFO("seed " << seed << ", ranks " << ranks << ", hot rows " << hot);
       const Result result = go(cut_by(model, ranks, policy));
       CHECK(close(result.output, {base.output.begin(), base.output.end()}));

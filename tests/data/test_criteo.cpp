@@ -261,7 +261,7 @@ TEST_CASE(
         std::pair("ARROW1\0\0"s, "Arrow"), std::pair("\x89HDF\r\n"s, "HDF5")})
     CHECK(fault(mark + "xyz") ==
           fmt::format("file 'test', line 1: this is a {} file; {}", format,
-                      format == "Parquet" || format == "Arrow"
+                      format == "Parquet"s || format == "Arrow"s
                           ? "it needs a schema that says what its columns mean: --schema FILE"
                           : "write it as CSV or TSV text first"));
   CHECK(fault("ORC,PAR1\n").find("2 commas") == std::string::npos);

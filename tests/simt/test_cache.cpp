@@ -4,6 +4,8 @@
 // A few steps; long_cache.cpp does hundreds.
 #include <simt/every_order.hpp>
 
+#include <tessera/planner/cost.hpp>
+
 #include <gpu/cache_cases.hpp>
 
 #include <cstdint>
