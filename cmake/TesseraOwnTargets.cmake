@@ -51,14 +51,16 @@ find_path(TESSERA_TORCH_API torch/torch.h PATH_SUFFIXES torch/csrc/api/include)
 find_path(TESSERA_TORCH_ATEN ATen/DLConvertor.h)
 find_library(TESSERA_TORCH_CPU torch_cpu)
 find_library(TESSERA_C10 c10)
-if(TESSERA_TORCH_API AND TESSERA_TORCH_ATEN AND TESSERA_TORCH_CPU AND TESSERA_C10)
+set(TESSERA_PACKAGES_TORCH libtorch-dev)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  string(APPEND TESSERA_PACKAGES_TORCH " for g++: clang does not compile PyTorch 1.13's headers as C++20")
+elseif(TESSERA_TORCH_API AND TESSERA_TORCH_ATEN AND TESSERA_TORCH_CPU AND TESSERA_C10)
   add_library(tessera_torch INTERFACE)
   target_include_directories(tessera_torch SYSTEM INTERFACE ${TESSERA_TORCH_API} ${TESSERA_TORCH_ATEN})
   target_link_libraries(tessera_torch INTERFACE ${TESSERA_TORCH_CPU} ${TESSERA_C10})
 endif()
 list(APPEND TESSERA_LIBRARIES TORCH)
 set(TESSERA_TARGET_TORCH tessera_torch)
-set(TESSERA_PACKAGES_TORCH libtorch-dev)
 
 # tessera_needs(LIBRARY SOURCE...) says that the SOURCEs (files or patterns, of this folder) cannot be compiled without the LIBRARY. They
 # include its headers, themselves or through others; house.needs compares what is said with what is included.
