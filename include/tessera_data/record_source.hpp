@@ -27,7 +27,8 @@ struct WantedColumn {
 };
 
 /// Opens a file of rows, at row `first`, from 0; a source without `next`: the file is none of those
-/// that it knows. Throws DataError, which names file, column and type, for what it cannot read.
+/// that it knows. Several threads call it at one time. Throws DataError, which names file, column
+/// and type, for what it cannot read.
 using OpenRecords = std::function<RecordSource(const std::filesystem::path&,
                                                std::span<const WantedColumn>, std::int64_t first)>;
 
