@@ -295,8 +295,8 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
   return text;
 }
 
-/// The rate of each optimizer as a share of --learning-rate, which is the first one's where it is not
-/// given. The wide part has its own.
+/// The rate of each optimizer as a share of --learning-rate, which is the first one's where it is
+/// not given. The wide part has its own.
 void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
   const float standard = standard_rate(options.optimizer);
   if (!rate_given) options.learning_rate = standard;

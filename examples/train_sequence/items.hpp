@@ -32,9 +32,10 @@ struct Found {
   tessera::MatrixView<const float> events, negatives;
 };
 
-/// The table of items, cut over the ranks, with Adam. Ids are given in the host's memory, vectors and
-/// gradients are in the backend's. All calls are collective. The events of a rank's histories and the negatives are two sequence features: a row travels once to each rank
-/// that asks for it, however often it asks.
+/// The table of items, cut over the ranks, with Adam. Ids are given in the host's memory, vectors
+/// and gradients are in the backend's. All calls are collective. The events of a rank's histories
+/// and the negatives are two sequence features: a row travels once to each rank that asks for it,
+/// however often it asks.
 class Items {
  public:
   virtual ~Items() = default;

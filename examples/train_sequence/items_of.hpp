@@ -21,8 +21,8 @@
 
 namespace sequence {
 
-/// Whole rows or halves of them, whole tables, even parts of their rows, or dealt ones, of which the
-/// first may have copies.
+/// Whole rows or halves of them, whole tables, even parts of their rows, or dealt ones, of which
+/// the first may have copies.
 inline tessera::Layout layout_of(std::string_view plan, int hot_rows, int ranks, std::int64_t rows,
                                  std::int32_t width) {
   std::vector<tessera::Shard> shards;

@@ -40,7 +40,8 @@ struct ModelParts {
   std::unique_ptr<Items> table;
 };
 
-/// Blocks and table of the options. `block_of`, `items_of`: make_block and make_items of the backend.
+/// Blocks and table of the options. `block_of`, `items_of`: make_block and make_items of the
+/// backend.
 template <class Backend, class Comm, class MakeBlock, class MakeItems>
 ModelParts make_parts(const Backend& backend, Comm& ranks, const Options& options,
                       std::int64_t items, const MakeBlock& block_of, const MakeItems& items_of) {
@@ -190,8 +191,8 @@ class Model : public RankModel {
   template <class T>
   using Box = Outbox<T, Backend>;
 
-  /// Forward and backward of a part: adds its share of the loss, writes the gradients of the vectors
-  /// found.
+  /// Forward and backward of a part: adds its share of the loss, writes the gradients of the
+  /// vectors found.
   void next_item_part(const Batch& batch, const Found& found, std::span<const float> log_q_of_items,
                       std::span<const std::uint64_t> keys, tessera::MatrixView<float> d_vectors,
                       tessera::MatrixView<float> d_negatives, double* loss) {

@@ -32,8 +32,8 @@ struct TabularBlock {
 
   std::int64_t size = 0;
   std::vector<float> labels;  ///< [size]
-  /// [size, numeric columns], as in the file; NaN for an empty field. Doubles: dates and seconds since 1970 differ by
-  /// less than floats of their size do.
+  /// [size, numeric columns], as in the file; NaN for an empty field. Doubles: dates and seconds
+  /// since 1970 differ by less than floats of their size do.
   std::vector<double> numbers;
   std::vector<std::uint64_t> keys;  ///< sample by sample, column by column
   /// [size, categorical columns]: where the keys of a column end; empty: one key per column

@@ -27,7 +27,8 @@ namespace tessera { inline namespace v0 {
 /// The blocks of a CSV or TSV file of any length, which may be read again in any order: each must
 /// then hold what it held when the constructor passed over the file. `schema` must outlive it.
 /// Reading is thread-safe; of a compressed file, and of one that `open` knows, it goes from the
-/// beginning to the end, by one thread at a time. Throws DataError for a bad line and for a file that changes.
+/// beginning to the end, by one thread at a time. Throws DataError for a bad line and for a file
+/// that changes.
 class TabularBlocks {
  public:
   /// Passes over the file. `block`: samples of each. `visit(block)` sees each block of the first

@@ -45,9 +45,10 @@ struct TabularFileOptions {
 /// windows. The constructor passes over the file twice: to count, and to learn what the encoder
 /// needs. In training each epoch goes through the file's blocks in a new random order (of
 /// compressed files, and of those that `open` knows: in the file's), `window` samples at a time,
-/// which are mixed; the next window is read meanwhile. A file of one window stays in memory. The order depends on
-/// the options alone, not on who asks for which part. Every block must hold at each reading what it
-/// held at the first: else the file changed, a DataError. Reading is thread-safe.
+/// which are mixed; the next window is read meanwhile. A file of one window stays in memory. The
+/// order depends on the options alone, not on who asks for which part. Every block must hold at
+/// each reading what it held at the first: else the file changed, a DataError. Reading is
+/// thread-safe.
 class TabularFile {
  public:
   TabularFile(std::filesystem::path path, Schema schema, TabularFileOptions options = {})

@@ -70,8 +70,8 @@ class TorchArchive {
     read_directory(read(at, size), count);
   }
 
-  /// Returns where, in the file, a matrix's or list's elements are that the archive holds alone, row-major
-  /// without gaps. Throws DataError unless it has this type and shape.
+  /// Returns where, in the file, a matrix's or list's elements are that the archive holds alone,
+  /// row-major without gaps. Throws DataError unless it has this type and shape.
   std::uint64_t place(std::string_view type_name, TensorType type,
                       const std::vector<std::int64_t>& shape) const {
     const auto data = std::find_if(entries_.begin(), entries_.end(), [](const auto& entry) {

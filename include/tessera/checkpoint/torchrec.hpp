@@ -35,8 +35,9 @@ struct TorchrecOptions {
   /// Of a save: the list of the module, "embedding_bags" (pooled), "embeddings" (sequences), or
   /// none: "NAME.weight". A load knows all three.
   std::string modules = "embedding_bags";
-  /// Also read or write optimizers' states, and what is before "embedding_bags.NAME.weight" in their
-  /// names, as "optim.state.sparse_arch.ebc"; of a load also "*": any. Empty: they stay unchanged.
+  /// Also read or write optimizers' states, and what is before "embedding_bags.NAME.weight" in
+  /// their names, as "optim.state.sparse_arch.ebc"; of a load also "*": any. Empty: they stay
+  /// unchanged.
   std::string states{};
   /// Tables in the model -> tables in the state dict; or tensors ("C1.weight", "C1.sum") -> whole
   /// names of tensors there.
@@ -48,8 +49,8 @@ struct TorchrecOptions {
 
 namespace detail {
 
-/// Returns how TorchRec's fused optimizers name a state ("sum", ...), of which the first is written;
-/// none if they have no such state.
+/// Returns how TorchRec's fused optimizers name a state ("sum", ...), of which the first is
+/// written; none if they have no such state.
 inline std::vector<std::string_view> torchrec_states(std::string_view state) {
   if (state == "sum") return {"momentum1"};
   if (state == "m") return {"momentum1", "exp_avg"};
@@ -246,10 +247,11 @@ class TorchRows {
 
 /// Reads the weights of a model's tables from a state dict of TorchRec, or of any
 /// torch.nn.EmbeddingBag: a safetensors file, a folder of such files with
-/// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and in any floating-point precision. Collective.
-/// All other tensors stay unchanged, and optimizers' states unless `states` is given. Returns how
-/// many tables were read. Throws DataError on all ranks, the model as it was, for a file that is missing or
-/// truncated, and for tables that are missing or have other shapes (it lists the first 20).
+/// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and
+/// in any floating-point precision. Collective. All other tensors stay unchanged, and optimizers'
+/// states unless `states` is given. Returns how many tables were read. Throws DataError on all
+/// ranks, the model as it was, for a file that is missing or truncated, and for tables that are
+/// missing or have other shapes (it lists the first 20).
 template <Communicator<detail::kCheckpointCollectives> Comm>
 int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& path,
                              const CheckpointContents& model, const TorchrecOptions& options = {}) {
@@ -281,11 +283,10 @@ int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& pa
       [&](const auto& table) { return !sources[static_cast<std::size_t>(table.first)].empty(); }));
 }
 
-/// Writes the weights of a model's tables, and their optimizers' states if `states` is given, as one
-/// safetensors file, with TorchRec's names, for
-/// safetensors.torch.load_file and load_state_dict(..., strict=False): whole tables, by all ranks,
-/// whatever the layout. Collective. The file must not exist; it appears when it is complete. Throws
-/// DataError on all ranks.
+/// Writes the weights of a model's tables, and their optimizers' states if `states` is given, as
+/// one safetensors file, with TorchRec's names, for safetensors.torch.load_file and
+/// load_state_dict(..., strict=False): whole tables, by all ranks, whatever the layout. Collective.
+/// The file must not exist; it appears when it is complete. Throws DataError on all ranks.
 template <Communicator<detail::kCheckpointCollectives> Comm>
 void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& path,
                               const CheckpointContents& model,

@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace v0 {
 
-/// How one table is cut; the names of the policies. `interleaved`: RowWise<Interleaved>. `hot_rows`:
-/// HotRows<N, RowWise<Interleaved>>. `own`: by a policy of the user's.
+/// How one table is cut; the names of the policies. `interleaved`: RowWise<Interleaved>.
+/// `hot_rows`: HotRows<N, RowWise<Interleaved>>. `own`: by a policy of the user's.
 enum class Cut : std::uint8_t {
   replicated,
   table_wise,

@@ -251,7 +251,8 @@ struct RowWise<Interleaved, Sources...> {
 
 /// Copies the first N rows of each table to every rank, and cuts the others as Policy does:
 /// `HotRows<10'000, RowWise<Interleaved, Query>>`. For tables whose frequent rows come first: their
-/// ids stay on the rank that asks. Tables of N rows or fewer have copies alone, on one rank all have.
+/// ids stay on the rank that asks. Tables of N rows or fewer have copies alone, on one rank all
+/// have.
 template <std::int64_t N, class Policy>
   requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
 struct HotRows {

@@ -52,8 +52,8 @@ struct StagePolicies {
   static constexpr bool reports_steps = Reports;
 };
 
-/// What the stages of a collection share, whatever its tables, widths and optimizers are. `Policies`:
-/// StagePolicies; `Shares`: what ranks share of tables.
+/// What the stages of a collection share, whatever its tables, widths and optimizers are.
+/// `Policies`: StagePolicies; `Shares`: what ranks share of tables.
 template <class Policies, Shared Shares, class BackendT, class Comm>
 struct Stages {
   using output = typename Policies::output;

@@ -35,9 +35,9 @@ class ColdRows {
   }
 
   /// Takes what the keys had that lost their rows in the last `learn`, lets the rows that other
-  /// keys have now start anew, and gives keys that were here their vectors and states back: the time for it
-  /// is that of reset_rows. Flushes caches. Collective. Throws InvalidArgument for tables that the
-  /// host cannot read.
+  /// keys have now start anew, and gives keys that were here their vectors and states back: the
+  /// time for it is that of reset_rows. Flushes caches. Collective. Throws InvalidArgument for
+  /// tables that the host cannot read.
   template <class Comm, class Vocabulary, class Collection>
   void exchange(Comm& communicator, const Vocabulary& vocabulary, Collection& collection) {
     static_assert(std::remove_cvref_t<decltype(collection.backend())>::host_readable,
@@ -74,8 +74,8 @@ class ColdRows {
     std::vector<std::byte> values{};  // the whole row of each field; zeros of other ranks' columns
   };
 
-  /// Calls visit(matrix as bytes of this rank's part, row's bytes, offset in a record) for each part
-  /// of a row that this rank holds.
+  /// Calls visit(matrix as bytes of this rank's part, row's bytes, offset in a record) for each
+  /// part of a row that this rank holds.
   template <class Shards, class Collection, class Visit>
   static void for_each_part(const Shards& shards, Collection& collection, const detail::KeyRow& row,
                             const Visit& visit) {
