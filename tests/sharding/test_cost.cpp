@@ -408,45 +408,69 @@ double uneven(const std::vector<double>& v) {
          std::accumulate(v.begin(), v.end(), 0.0);
 }
 
-}  // namespace
-
-TEST_CASE(
-    "dealt rows: what ranks receive is even and as predicted, if each row is asked for once") {
-  constexpr int ranks = 8;
-  const std::int64_t batch = 262'144, n = batch / ranks;
+/// Tables by frequency, their ids at exponent 1.2, and what 8 ranks receive of them in a step.
+struct FrequentRows {
+  static constexpr int ranks = 8, width = 8;
+  static constexpr std::int64_t batch = 262'144, n = batch / ranks;
   const std::vector<TableSpec> tables{
-      {.name = "a", .rows = 200'000, .width = 8, .hotness = 2, .skew = 1.2},
-      {.name = "b", .rows = 1'000'000, .width = 8, .skew = 1.2}};
-  const SyntheticClicks generator(
+      {.name = "a", .rows = 200'000, .width = width, .hotness = 2, .skew = 1.2},
+      {.name = "b", .rows = 1'000'000, .width = width, .skew = 1.2}};
+  const SyntheticClicks generator{
       {{.rows = 200'000, .alpha = 1.2, .min_hotness = 2, .max_hotness = 2},
        {.rows = 1'000'000, .alpha = 1.2, .min_hotness = 1, .max_hotness = 1}},
-      {.dense_columns = 0, .scatter_ids = false});
-  const Workload workload{.batch = batch, .sorted_ids = true, .id_bytes = 4, .deduplicate = true};
-  for (const Cut cut : {Cut::interleaved, Cut::row_wise}) {
-    CAPTURE(to_string(cut));
+      {.dense_columns = 0, .scatter_ids = false}};
+
+  Layout cut(const detail::TableCut& how) const {
     Layout layout = uncut_layout({ranks}, tables);
     detail::PlanChoice choice;
-    choice.tables.assign(tables.size(), {.cut = cut});
+    choice.tables.assign(tables.size(), how);
     layout.shards = shards_of(choice, layout);
-    const detail::Prediction p = predict(layout, {.ranks = ranks}, workload, true);
-    std::vector<double> received(ranks), predicted(ranks);
+    return layout;
+  }
+  /// By rank, without its own part; visit(rank's communicator, its batch) follows the step.
+  template <class Visit>
+  std::vector<double> received(const Layout& layout, bool deduplicate, const Visit& visit) const {
+    std::vector<double> bytes(ranks);
     run_ranks(ranks, [&](ThreadCommunicator& threads) {
       Receiving communicator{threads};
-      LayoutCollection<Widths<8>, Sgd, Host, Receiving> embeddings(
-          communicator, Host({.threads = 1}), layout, {.deduplicate = true});
+      LayoutCollection<Widths<width>, Sgd, Host, Receiving> embeddings(
+          communicator, Host({.threads = 1}), layout, {.deduplicate = deduplicate});
       ClickBatch<std::int32_t> part;
       generator.generate(threads.rank() * n, n, part);
       const double before = communicator.bytes;
       const auto pooled = embeddings.forward(part.keyed());
       const std::vector<float> gradient(static_cast<std::size_t>(n * embeddings.columns()), 1.0f);
       embeddings.backward(pooled, {gradient.data(), n, embeddings.columns()});
-      received[static_cast<std::size_t>(threads.rank())] = communicator.bytes - before;
+      bytes[static_cast<std::size_t>(threads.rank())] = communicator.bytes - before;
+      visit(threads, part);
     });
+    return bytes;
+  }
+  static std::vector<double> predicted(const detail::Prediction& p) {
+    std::vector<double> bytes(ranks);
     for (std::size_t to = 0; to < ranks; ++to)
       for (std::size_t from = 0; from < ranks; ++from)
         if (to != from)
-          predicted[to] += p.id_traffic[from * ranks + to] + p.vector_traffic[from * ranks + to] +
-                           p.vector_traffic[to * ranks + from];
+          bytes[to] += p.id_traffic[from * ranks + to] + p.vector_traffic[from * ranks + to] +
+                       p.vector_traffic[to * ranks + from];
+    return bytes;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "dealt rows: what ranks receive is even and as predicted, if each row is asked for once") {
+  const FrequentRows model;
+  constexpr int ranks = FrequentRows::ranks;
+  const Workload workload{
+      .batch = FrequentRows::batch, .sorted_ids = true, .id_bytes = 4, .deduplicate = true};
+  for (const Cut cut : {Cut::interleaved, Cut::row_wise}) {
+    CAPTURE(to_string(cut));
+    const Layout layout = model.cut({.cut = cut});
+    const std::vector<double> received = model.received(layout, true, [](auto&, auto&) {}),
+                              predicted = FrequentRows::predicted(
+                                  predict(layout, {.ranks = ranks}, workload, true));
     // Cold blocks get few ids, which chance moves.
     for (std::size_t r = 0; r < ranks; ++r) {
       CAPTURE(r);
@@ -458,36 +482,17 @@ TEST_CASE(
 }
 
 TEST_CASE("hot rows: what ranks receive and look up is even and as predicted") {
-  constexpr int ranks = 8, width = 8;
-  const std::int64_t batch = 262'144, n = batch / ranks;
-  const std::vector<TableSpec> tables{
-      {.name = "a", .rows = 200'000, .width = width, .hotness = 2, .skew = 1.2},
-      {.name = "b", .rows = 1'000'000, .width = width, .skew = 1.2}};
-  const SyntheticClicks generator(
-      {{.rows = 200'000, .alpha = 1.2, .min_hotness = 2, .max_hotness = 2},
-       {.rows = 1'000'000, .alpha = 1.2, .min_hotness = 1, .max_hotness = 1}},
-      {.dense_columns = 0, .scatter_ids = false});
+  const FrequentRows model;
+  constexpr int ranks = FrequentRows::ranks, width = FrequentRows::width;
+  constexpr std::int64_t batch = FrequentRows::batch, n = FrequentRows::n;
   const Workload workload{.batch = batch, .sorted_ids = true, .id_bytes = 4};
   constexpr int hot = 4'096;
   for (const Cut cut : {Cut::hot_rows, Cut::interleaved}) {
     CAPTURE(to_string(cut));
-    Layout layout = uncut_layout({ranks}, tables);
-    detail::PlanChoice choice;
-    choice.tables.assign(tables.size(), {.cut = cut, .parts = cut == Cut::hot_rows ? hot : 1});
-    layout.shards = shards_of(choice, layout);
+    const Layout layout = model.cut({.cut = cut, .parts = cut == Cut::hot_rows ? hot : 1});
     const detail::Prediction p = predict(layout, {.ranks = ranks}, workload, true);
-    std::vector<double> received(ranks), looked_up(ranks), predicted(ranks);
-    run_ranks(ranks, [&](ThreadCommunicator& threads) {
-      Receiving communicator{threads};
-      LayoutCollection<Widths<8>, Sgd, Host, Receiving> embeddings(
-          communicator, Host({.threads = 1}), layout, {});
-      ClickBatch<std::int32_t> part;
-      generator.generate(threads.rank() * n, n, part);
-      const double before = communicator.bytes;
-      const auto pooled = embeddings.forward(part.keyed());
-      const std::vector<float> gradient(static_cast<std::size_t>(n * embeddings.columns()), 1.0f);
-      embeddings.backward(pooled, {gradient.data(), n, embeddings.columns()});
-      received[static_cast<std::size_t>(threads.rank())] = communicator.bytes - before;
+    std::vector<double> looked_up(ranks), predicted = FrequentRows::predicted(p);
+    const auto count = [&](ThreadCommunicator& threads, const ClickBatch<std::int32_t>& part) {
       for (int turn = 0; turn < ranks; ++turn) {
         if (turn == threads.rank())
           for (std::int64_t i = 0; i < 3 * n; ++i) {
@@ -502,15 +507,11 @@ TEST_CASE("hot rows: what ranks receive and look up is even and as predicted") {
           }
         threads.barrier();
       }
-    });
-    for (std::size_t to = 0; to < ranks; ++to) {
-      for (std::size_t from = 0; from < ranks; ++from)
-        if (to != from)
-          predicted[to] += p.id_traffic[from * ranks + to] + p.vector_traffic[from * ranks + to] +
-                           p.vector_traffic[to * ranks + from];
-      if (cut != Cut::hot_rows) continue;
+    };
+    const std::vector<double> received = model.received(layout, false, count);
+    for (std::size_t to = 0; to < ranks && cut == Cut::hot_rows; ++to) {
       // each other rank's rows that its samples ask for: number and gradient
-      for (const TableSpec& table : tables)
+      for (const TableSpec& table : model.tables)
         predicted[to] += (ranks - 1) * (8 + 4 * width) *
                          detail::distinct_rows(table.hotness * n, static_cast<double>(table.rows),
                                                0, hot, table.skew);
