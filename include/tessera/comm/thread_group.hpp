@@ -107,7 +107,7 @@ class ThreadGroup {
 
   std::string late_text(int rank, Collective collective, std::uint64_t step) const;
 
-  [[noreturn]] void throw_fault(Collective collective);
+  [[noreturn]] void throw_fault(int rank, Collective collective);
 
   ThreadGroupOptions options_;
   std::vector<Slot> slots_;
@@ -157,7 +157,7 @@ TESSERA_INLINE void ThreadGroup::run(int rank, const Call& call, const Work& wor
   mine.step.store(step, std::memory_order_relaxed);
   enter(rank, collective, step);
   exchange(rank, mine, step, work);
-  if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
+  if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(rank, collective);
 }
 
 TESSERA_INLINE void ThreadGroup::exchange(int rank, Slot& mine, std::uint64_t step,
@@ -175,7 +175,7 @@ TESSERA_INLINE void ThreadGroup::exchange(int rank, Slot& mine, std::uint64_t st
                           detail::name_of(mine.call.header.collective), step, rank, error.what())};
   }
   if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
-  barrier_.arrive_committed();
+  barrier_.arrive_committed(rank);
 }
 
 TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uint64_t step) {
@@ -183,7 +183,7 @@ TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uin
                             ? detail::BreakableBarrier::Clock::time_point::max()
                             : detail::BreakableBarrier::Clock::now() + options_.timeout;
   const std::uint64_t round = barrier_.round();
-  const auto outcome = barrier_.arrive(deadline);
+  const auto outcome = barrier_.arrive(rank, deadline);
   if (outcome == detail::BreakableBarrier::Outcome::complete) return;
   const std::lock_guard lock(failure_mutex_);
   if (outcome == detail::BreakableBarrier::Outcome::late) {
@@ -225,12 +225,12 @@ TESSERA_INLINE std::string ThreadGroup::late_text(int rank, Collective collectiv
       detail::name_of(collective), step, late);
 }
 
-TESSERA_INLINE void ThreadGroup::throw_fault(Collective collective) {
+TESSERA_INLINE void ThreadGroup::throw_fault(int rank, Collective collective) {
   const auto faulty = std::find_if(slots_.begin(), slots_.end(),
                                    [](const Slot& slot) { return !slot.fault.text.empty(); });
   const CommunicatorError error(faulty->fault.rank, detail::name_of(collective),
                                 faulty->fault.text);
-  barrier_.arrive_committed();  // the fault stays until everybody has read it
+  barrier_.arrive_committed(rank);  // the fault stays until everybody has read it
   throw error;
 }
 #endif
