@@ -26,16 +26,7 @@ struct Recorded {
   std::vector<tessera::detail::CacheCounters> caches;  ///< of all steps; no rows: there is no cache
 };
 
-// one source each, so that they compile side by side
-Recorded record_sgd(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_adagrad(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_rowwise_adagrad(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_adam(const Case&, const Batches&, int steps, const Watch&);
-// the same of 16-bit tables
-Recorded record_narrow_sgd(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_narrow_adagrad(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_narrow_rowwise_adagrad(const Case&, const Batches&, int steps, const Watch&);
-Recorded record_narrow_adam(const Case&, const Batches&, int steps, const Watch&);
+Recorded record_case(const Case&, const Batches&, int steps, const Watch&);
 
 /// The same rectangles with the fewest columns that keep different widths different: what ids travel
 /// does not depend on the columns, and the tables take a fraction of the memory. The layout itself

@@ -62,14 +62,6 @@ double fixed_work_ms() {
   return milliseconds;
 }
 
-auto recorder_of(const std::string& optimizer, bool narrow) {
-  return optimizer == "sgd"       ? (narrow ? record_narrow_sgd : record_sgd)
-         : optimizer == "adagrad" ? (narrow ? record_narrow_adagrad : record_adagrad)
-         : optimizer == "adam"    ? (narrow ? record_narrow_adam : record_adam)
-         : narrow                 ? record_narrow_rowwise_adagrad
-                                  : record_rowwise_adagrad;
-}
-
 json measured(const Case& c, const Batches& batches, int steps) {
   json record{{"fixed_work_ms", fixed_work_ms()}};
   std::int64_t before = 0, tables = 0, peak = 0;
@@ -81,8 +73,7 @@ json measured(const Case& c, const Batches& batches, int steps) {
                         },
                     .built = [&] { tables = std::max(tables, grown()); },
                     .steps = [&] { peak = std::max(peak, grown()); }};
-  const Recorded recorded =
-      recorder_of(c.optimizer, c.precision != "fp32")(c, batches, steps, watch);
+  const Recorded recorded = record_case(c, batches, steps, watch);
   record["steps"] = steps;
   record["tables_bytes"] = tables;
   // of ghosts as it was seen before steps: the rehearsal was in this process, too

@@ -1,9 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// What the laboratory compiles for each optimizer.
-#pragma once
-
 #include "measure.hpp"
 
 #include <tessera/codec/codecs.hpp>
@@ -13,16 +9,17 @@
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/ghost_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/core/element.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/kernels.hpp>
 #include <tessera/measure/measure_plans.hpp>
+#include <tessera/settings/optimizers_by_name.hpp>
 #include <tessera/settings/policies.hpp>
 #include <tessera/tables/cache_counters.hpp>
 
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -30,11 +27,13 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 namespace lab {
+namespace {
 
 /// One rank's part of the batches.
 class OwnBatches {
@@ -56,36 +55,46 @@ class OwnBatches {
   std::vector<tessera::KeyedJagged<std::int64_t>> views_;
 };
 
-/// What is measured of a rank whose tables have elements T.
-template <class Optimizer, class T>
-struct Measured {
-  using Widths = tessera::Widths<8, 16, 32, 64, 128>;
-  using Codecs = tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16>;
-  using Comm = tessera::CountingCommunicator<tessera::AnyCommunicator>;
-  using Tables =
-      tessera::LayoutCollection<Widths, Optimizer, tessera::Host, Comm, Codecs, tessera::Storage<T>,
-                                tessera::ReportSteps>;  // as record_steps has
+// The optimizer and precision of a case are chosen at run time, as in the trainers: a collection for
+// each of them would be compiled as often. Tables of 16 bits have kernels for any width.
+using tessera::Adagrad, tessera::Adam, tessera::RowWiseAdagrad, tessera::Sgd, tessera::Train;
+using Optimizers = tessera::detail::InEachPrecision<
+    tessera::TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>>>::type;
+using Widths =
+    tessera::WidthsFor<tessera::Widths<8, 16, 32, 64, 128>, Sgd, Adagrad, RowWiseAdagrad, Adam>;
+using Codecs = tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16>;
+using Comm = tessera::CountingCommunicator<tessera::AnyCommunicator>;
+using Tables = tessera::LayoutCollection<Widths, Optimizers, tessera::Host, Comm, Codecs,
+                                         tessera::ReportSteps>;  // as record_steps has
 
-  static typename Tables::Options options(const Case& c, const char* folder) {
-    return {.learning_rate = 1e-3f,
-            .forward_codec = c.codec,
-            .backward_codec = c.codec,
-            .deduplicate = c.deduplicate,
-            .files = {.folder = c.files + folder}};
-  }
-};
+template <std::size_t N>
+int index_in(const std::array<std::string_view, N>& names, std::string_view name) {
+  return static_cast<int>(std::ranges::find(names, name) - names.begin());
+}
 
-template <class Optimizer, class T, class Built, class BeforeStep>
+Tables::Options options(const Case& c, const char* folder) {
+  constexpr std::array<std::string_view, 4> names{"sgd", "adagrad", "rowwise-adagrad", "adam"};
+  Optimizers optimizers;
+  optimizers.group_of_table.assign(
+      c.layout.tables.size(),
+      4 * index_in(tessera::detail::kTablePrecisions, c.precision) + index_in(names, c.optimizer));
+  return {.learning_rate = 1e-3f,
+          .optimizer = std::move(optimizers),
+          .forward_codec = c.codec,
+          .backward_codec = c.codec,
+          .deduplicate = c.deduplicate,
+          .files = {.folder = c.files + folder}};
+}
+
 tessera::detail::RecordedSteps record_rank(tessera::AnyCommunicator& communicator, const Case& c,
                                            const tessera::Layout& layout, const OwnBatches& own,
-                                           int steps, const char* folder, const Built& built,
-                                           const BeforeStep& before_step) {
-  using M = Measured<Optimizer, T>;
-  return tessera::detail::record_steps<typename M::Widths, Optimizer, std::int64_t,
-                                       typename M::Codecs, tessera::Storage<T>,
+                                           int steps, const char* folder,
+                                           const std::function<void()>& built,
+                                           const std::function<void(std::size_t)>& before_step) {
+  return tessera::detail::record_steps<Widths, Optimizers, std::int64_t, Codecs,
                                        tessera::ReportSteps>(
-      communicator, layout, own.views(), steps, tessera::Host(), M::options(c, folder),
-      std::function<void()>(built), std::function<void(std::size_t)>(before_step));
+      communicator, layout, own.views(), steps, tessera::Host(), options(c, folder), built,
+      before_step);
 }
 
 /// What record_steps does not tell.
@@ -97,15 +106,13 @@ struct WholeSteps {
 /// Records whole steps alone, as record_steps has them; over `second`, unless it is null, a thread
 /// routes the next batch meanwhile. One more step is run in the end, so that the last one that
 /// counts has a next batch, too.
-template <class Optimizer, class T, class BeforeStep>
 WholeSteps record_whole(tessera::AnyCommunicator& communicator, tessera::AnyCommunicator* second,
                         const Case& c, const OwnBatches& own, int steps,
-                        const BeforeStep& before_step) {
+                        const std::function<void(std::size_t)>& before_step) {
   using namespace tessera;
-  using M = Measured<Optimizer, T>;
   using Clock = std::chrono::steady_clock;
-  typename M::Comm main(communicator), routing(second == nullptr ? communicator : *second);
-  typename M::Tables tables(main, Host(), c.layout, M::options(c, "/whole"));
+  Comm main(communicator), routing(second == nullptr ? communicator : *second);
+  Tables tables(main, Host(), c.layout, options(c, "/whole"));
   const auto turn = [&](int step) {
     return static_cast<std::size_t>(step + 2) % own.views().size();
   };
@@ -114,7 +121,7 @@ WholeSteps record_whole(tessera::AnyCommunicator& communicator, tessera::AnyComm
   for (const KeyedJagged<std::int64_t>& view : own.views()) most = std::max(most, view.batch);
   const std::vector<float> small(static_cast<std::size_t>(most * tables.columns()), 1e-3f);
   const tessera::detail::Filled<float, Host> output(Host(), small), gradient(Host(), small);
-  std::optional<RouteAhead<typename M::Tables, std::int64_t, typename M::Comm, Host>> ahead;
+  std::optional<RouteAhead<Tables, std::int64_t, Comm, Host>> ahead;
   if (second != nullptr) ahead.emplace(tables, routing, Host());
   Step<std::int64_t, Host> routed;
   WholeSteps whole;
@@ -145,7 +152,6 @@ WholeSteps record_whole(tessera::AnyCommunicator& communicator, tessera::AnyComm
 
 /// What each rank receives in the steps of each batch: all ranks run as threads, once, with tables
 /// of few columns. [rank][batch]
-template <class Optimizer, class T>
 std::vector<std::vector<tessera::detail::ReceivedCalls>> rehearse(const Case& c,
                                                                   const Batches& batches) {
   using namespace tessera;
@@ -160,7 +166,7 @@ std::vector<std::vector<tessera::detail::ReceivedCalls>> rehearse(const Case& c,
     AnyCommunicator communicator(recorder);
     auto& calls = all[static_cast<std::size_t>(rank.rank())];
     const bool wanted = std::find(c.ghosts.begin(), c.ghosts.end(), rank.rank()) != c.ghosts.end();
-    record_rank<Optimizer, T>(
+    record_rank(
         communicator, c, layout, own, steps, "/rehearsal", [] {},
         [&](std::size_t batch) {
           recorder.record(wanted && calls[batch].empty() ? &calls[batch] : nullptr);
@@ -169,13 +175,12 @@ std::vector<std::vector<tessera::detail::ReceivedCalls>> rehearse(const Case& c,
   return all;
 }
 
-template <class Optimizer, class T>
 Recorded record_ghosts(const Case& c, const Batches& batches, int steps, const Watch& watch) {
   using namespace tessera;
   Recorded all{std::vector<tessera::detail::RecordedSteps>(static_cast<std::size_t>(c.ranks)),
                std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0),
                std::vector<tessera::detail::CacheCounters>(static_cast<std::size_t>(c.ranks))};
-  const auto played = rehearse<Optimizer, T>(c, batches);
+  const auto played = rehearse(c, batches);
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   omp_set_num_threads(std::max(1, cores / c.ranks));  // as thread ranks share them
   for (const int rank : c.ghosts) {
@@ -184,7 +189,7 @@ Recorded record_ghosts(const Case& c, const Batches& batches, int steps, const W
     AnyCommunicator communicator(ghost);
     watch.begins();
     std::size_t begun = 0;
-    all.ranks[static_cast<std::size_t>(rank)] = record_rank<Optimizer, T>(
+    all.ranks[static_cast<std::size_t>(rank)] = record_rank(
         communicator, c, c.layout, own, steps, "/staged", watch.built, [&](std::size_t batch) {
           watch.steps();
           if (begun++ == 0) ghost.reset_links();  // what the construction took
@@ -194,17 +199,18 @@ Recorded record_ghosts(const Case& c, const Batches& batches, int steps, const W
         ghost.link_seconds() / static_cast<double>(begun);
     if (c.cached())
       all.caches[static_cast<std::size_t>(rank)] =
-          record_whole<Optimizer, T>(communicator, nullptr, c, own, steps, [&](std::size_t batch) {
+          record_whole(communicator, nullptr, c, own, steps, [&](std::size_t batch) {
             ghost.play(played[static_cast<std::size_t>(rank)][batch]);
           }).caches;
   }
   return all;
 }
 
-template <class Optimizer, class T>
+}  // namespace
+
 Recorded record_case(const Case& c, const Batches& batches, int steps, const Watch& watch) {
   using namespace tessera;
-  if (!c.ghosts.empty()) return record_ghosts<Optimizer, T>(c, batches, steps, watch);
+  if (!c.ghosts.empty()) return record_ghosts(c, batches, steps, watch);
   Recorded all{std::vector<tessera::detail::RecordedSteps>(static_cast<std::size_t>(c.ranks)),
                std::vector<double>(static_cast<std::size_t>(c.ranks), 0.0),
                std::vector<tessera::detail::CacheCounters>(static_cast<std::size_t>(c.ranks))};
@@ -213,7 +219,7 @@ Recorded record_case(const Case& c, const Batches& batches, int steps, const Wat
     const OwnBatches own(c, batches, rank.rank());
     AnyCommunicator communicator(rank);
     tessera::detail::RecordedSteps& own_steps = all.ranks[static_cast<std::size_t>(rank.rank())];
-    own_steps = record_rank<Optimizer, T>(
+    own_steps = record_rank(
         communicator, c, c.layout, own, steps, "/staged",
         [&] {
           rank.barrier();
@@ -224,20 +230,12 @@ Recorded record_case(const Case& c, const Batches& batches, int steps, const Wat
     if (!c.overlap && !c.cached()) return;
     ThreadCommunicator split = rank.split(0);
     AnyCommunicator second(split);
-    WholeSteps whole = record_whole<Optimizer, T>(communicator, c.overlap ? &second : nullptr, c,
-                                                  own, steps, [](std::size_t) {});
+    WholeSteps whole = record_whole(communicator, c.overlap ? &second : nullptr, c, own, steps,
+                                    [](std::size_t) {});
     if (c.overlap) own_steps.whole = std::move(whole.seconds);
     all.caches[static_cast<std::size_t>(rank.rank())] = whole.caches;
   });
   return all;
-}
-
-/// Does the same for tables of 16 bits.
-template <class Optimizer>
-Recorded record_narrow_case(const Case& c, const Batches& batches, int steps, const Watch& watch) {
-  return c.precision == "fp16"
-             ? record_case<Optimizer, tessera::Half>(c, batches, steps, watch)
-             : record_case<Optimizer, tessera::BFloat16>(c, batches, steps, watch);
 }
 
 }  // namespace lab
