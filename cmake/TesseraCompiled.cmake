@@ -28,6 +28,13 @@ namespace tessera { inline namespace v0 { namespace detail {
 @template@ struct StageCalls<Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, Shared::@shared@, Host, @communicator@>, std::int64_t>;
 }}}
 ]])
+  set(step [[
+namespace tessera { inline namespace v0 {
+@template@ struct Step<std::int32_t, Host>;
+@template@ struct Step<std::int64_t, Host>;
+@template@ class detail::RankTables<Host>;
+}}
+]])
   set(merge [[
 namespace tessera { inline namespace v0 { namespace detail {
 @template@ void merge_rows<@width@, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
@@ -65,7 +72,7 @@ namespace tessera { inline namespace v0 { namespace detail {
       set(code_of_steps_${file} "${code}")
       list(APPEND parts steps_${file})
     endforeach()
-    string(CONFIGURE "${rows}" code_of_rows @ONLY)
+    string(CONFIGURE "${step}${rows}" code_of_rows @ONLY)
     list(APPEND parts rows)
     foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
       string(CONFIGURE "${merge}" code @ONLY)

@@ -159,6 +159,12 @@ TESSERA_INLINE bool StepProgress::awaits_update() const {
 /// a trainer that overlaps steps keeps two. Each part is written by the class that it names.
 template <IdType Id, class Backend>
 struct Step {
+  // not in the class, so that tessera::compiled has them once
+  Step();
+  Step(Step&&) noexcept;
+  Step& operator=(Step&&) noexcept;
+  ~Step();
+
   /// Where vectors of sequences go; set before `route`, which forgets it unless it throws.
   detail::SequenceOutputs vectors;
 
@@ -241,6 +247,15 @@ struct Step {
     sorted.clear();
   }
 };
+
+template <IdType Id, class Backend>
+Step<Id, Backend>::Step() = default;
+template <IdType Id, class Backend>
+Step<Id, Backend>::Step(Step&&) noexcept = default;
+template <IdType Id, class Backend>
+Step<Id, Backend>& Step<Id, Backend>::operator=(Step&&) noexcept = default;
+template <IdType Id, class Backend>
+Step<Id, Backend>::~Step() = default;
 
 /// What `forward` gives: pooled vectors [local batch, columns], those of sequences, and the step
 /// that `backward` continues. Valid until the next forward. `T`: OutputType.

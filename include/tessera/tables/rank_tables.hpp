@@ -89,13 +89,8 @@ class RankTables {
  protected:
   /// Takes a layout. `training`: by table.
   RankTables(const Backend& backend, Layout&& layout, int rank, std::vector<TableTraining> training,
-             std::uint64_t seed)
-      : backend_(backend),
-        layout_(std::move(layout)),
-        training_(std::move(training)),
-        routing_(layout_, rank, training_),
-        seed_(seed) {}
-  ~RankTables() = default;
+             std::uint64_t seed);
+  ~RankTables();
 
   /// Brings, in a cached arena, an arena row into a slot, which `at` becomes, while the result
   /// lives.
@@ -122,5 +117,16 @@ class RankTables {
       if (cache != nullptr) ((*cache).*call)();
   }
 };
+
+template <class Backend>
+RankTables<Backend>::RankTables(const Backend& backend, Layout&& layout, int rank,
+                                std::vector<TableTraining> training, std::uint64_t seed)
+    : backend_(backend),
+      layout_(std::move(layout)),
+      training_(std::move(training)),
+      routing_(layout_, rank, training_),
+      seed_(seed) {}
+template <class Backend>
+RankTables<Backend>::~RankTables() = default;
 
 }}}  // namespace tessera::v0::detail
