@@ -267,8 +267,40 @@ struct FirstFailure {
   std::string text;
 };
 
+/// What every rank calls: `call(function, communicator)`.
+struct RankFunction {
+  void* function;
+  void (*call)(void* function, ThreadCommunicator& communicator);
+};
+FirstFailure try_ranks(int ranks, ThreadGroupOptions options, RankFunction function);
+
 template <class Function>
 FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options) {
+  auto call = [&](ThreadCommunicator& communicator) { function(communicator); };
+  return try_ranks(ranks, options, {&call, [](void* of, ThreadCommunicator& communicator) {
+                                      (*static_cast<decltype(call)*>(of))(communicator);
+                                    }});
+}
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void leave_place_of_starter() {
+#pragma omp parallel num_threads(1)
+  {
+    asm volatile("");
+  }
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const int id : ids) CPU_SET(id, &processors);
+  }
+  if (CPU_COUNT(&processors) > 0)
+    pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
+}
+
+TESSERA_INLINE FirstFailure try_ranks(int ranks, ThreadGroupOptions options,
+                                      RankFunction function) {
   ThreadGroup group(ranks, options);
   std::mutex mutex;
   FirstFailure first;
@@ -284,7 +316,7 @@ FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options
     try {
       if (bound) leave_place_of_starter();
       ThreadCommunicator communicator(group, rank);
-      function(communicator);
+      function.call(function.function, communicator);
       group.leave(rank,
                   "it has returned from its function and takes part in no further collective");
     } catch (const std::exception& error) {
@@ -306,23 +338,6 @@ FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options
     }
   }
   return first;
-}
-
-#ifdef TESSERA_INLINE
-TESSERA_INLINE void leave_place_of_starter() {
-#pragma omp parallel num_threads(1)
-  {
-    asm volatile("");
-  }
-  cpu_set_t processors;
-  CPU_ZERO(&processors);
-  for (int place = 0; place < omp_get_num_places(); ++place) {
-    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
-    omp_get_place_proc_ids(place, ids.data());
-    for (const int id : ids) CPU_SET(id, &processors);
-  }
-  if (CPU_COUNT(&processors) > 0)
-    pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
 }
 #endif
 

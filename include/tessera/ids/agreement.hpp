@@ -19,10 +19,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace v0 {
@@ -67,6 +69,22 @@ struct SharedFact {
   std::string value;
 };
 
+/// Facts as keys of 8 bytes each.
+struct FactKeys {
+  std::vector<std::uint64_t> of_facts;
+  std::array<std::uint64_t, 2> own;  ///< how many facts, and a key of all of them
+
+  explicit FactKeys(const std::vector<SharedFact>& facts);
+  /// Returns how many facts all ranks have, or nothing if they are the same. `all`: `own` of each.
+  std::optional<std::size_t> common(std::span<const std::uint64_t> all) const;
+};
+
+/// Throws InvalidArgument with the first of the facts that differ. `all`: the first keys of_facts of
+/// each rank, as many of each.
+[[noreturn]] void throw_disagreement(const std::vector<SharedFact>& facts,
+                                     std::span<const std::uint64_t> all, int rank, int ranks,
+                                     std::string_view rule);
+
 /// Throws InvalidArgument on every rank unless all have the same facts; `rule` says why they must.
 /// Collective: 16 bytes per pair of ranks where they agree.
 template <class Comm>
@@ -74,32 +92,12 @@ void require_agreement(
     Comm& communicator, const std::vector<SharedFact>& facts,
     std::string_view rule = "every rank must construct the same plan with the same options") {
   if (communicator.size() == 1) return;
-  std::vector<std::uint64_t> keys;
-  std::uint64_t key = 0;
-  for (const SharedFact& fact : facts)
-    key =
-        random_word(key, keys.emplace_back(random_word(name_key(fact.name), name_key(fact.value))));
-  const std::array<std::uint64_t, 2> own{facts.size(), key};
-  const std::vector<std::uint64_t> all = gather_equal<std::uint64_t>(communicator, own);
-  std::size_t common = facts.size();
-  bool equal = true;
-  for (std::size_t r = 0; r < all.size(); r += 2) {
-    equal = equal && all[r] == all[0] && all[r + 1] == all[1];
-    common = std::min<std::size_t>(common, all[r]);
-  }
-  if (equal) return;
-  const std::vector<std::uint64_t> all_keys =
-      gather_equal<std::uint64_t>(communicator, std::span<const std::uint64_t>(keys).first(common));
-  for (std::size_t i = 0; i < common; ++i) {
-    std::vector<int> different;
-    for (int r = 1; r < communicator.size(); ++r)
-      if (all_keys[static_cast<std::size_t>(r) * common + i] != all_keys[i]) different.push_back(r);
-    require(different.empty(),
-            "EmbeddingCollection: {} not have the {} of rank 0 (here, on rank {}: {}); {}",
-            rank_names(different) + (different.size() == 1 ? " does" : " do"), facts[i].name,
-            communicator.rank(), facts[i].value, rule);
-  }
-  throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
+  const FactKeys keys(facts);
+  const auto common = keys.common(gather_equal<std::uint64_t>(communicator, keys.own));
+  if (!common) return;
+  throw_disagreement(
+      facts, gather_equal<std::uint64_t>(communicator, std::span(keys.of_facts).first(*common)),
+      communicator.rank(), communicator.size(), rule);
 }
 
 void require_number(float x, std::string_view of);
@@ -141,38 +139,50 @@ std::string describe_initializer(const F& initializer) {
   return text;
 }
 
+void add_fact(std::vector<SharedFact>& facts, std::string_view name, std::string value);
+
 void add_layout(std::vector<SharedFact>& facts, const Layout& layout);
+
+/// The options that every collection has.
+struct SharedOptions {
+  std::uint64_t seed;
+  BadIds bad_ids;
+  NonFinite non_finite;
+  bool deduplicate, check_stages, equal_batches;
+  int gradient_blocks;
+};
+void add_options(std::vector<SharedFact>& facts, const SharedOptions& options);
 
 template <class Options>
 void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   if constexpr (Optimizer<Trained>) {
-    facts.push_back({"optimizer", describe_optimizer(options.optimizer)});
-    facts.push_back({"learning rate", fmt::format("{}", options.learning_rate)});
+    add_fact(facts, "optimizer", describe_optimizer(options.optimizer));
+    add_fact(facts, "learning rate", fmt::format("{}", options.learning_rate));
   } else {
     using Groups = GroupsOf<Trained>;
     for (std::size_t t = 0; t < layout.tables.size(); ++t)
-      facts.push_back({fmt::format("training group of table '{}'", layout.tables[t].name),
-                       fmt::format("{}", options.optimizer.group_of_table[t])});
+      add_fact(facts, fmt::format("training group of table '{}'", layout.tables[t].name),
+               fmt::format("{}", options.optimizer.group_of_table[t]));
     for_each_training_group<Trained>([&](auto i) {
       if (!Groups::trains[static_cast<std::size_t>(i())]) return;
-      facts.push_back({fmt::format("optimizer of training group {}", i()),
-                       describe_optimizer(Groups::template get<i()>(options.optimizer))});
-      facts.push_back({fmt::format("learning rate of training group {}", i()),
-                       fmt::format("{}", Groups::template rate<i()>(options.optimizer,
-                                                                    options.learning_rate))});
+      add_fact(facts, fmt::format("optimizer of training group {}", i()),
+               describe_optimizer(Groups::template get<i()>(options.optimizer)));
+      add_fact(
+          facts, fmt::format("learning rate of training group {}", i()),
+          fmt::format("{}", Groups::template rate<i()>(options.optimizer, options.learning_rate)));
     });
     for_each_training_group<Trained>([&](auto i) {
       using Group = typename Groups::template group<i()>;
       if constexpr (StoragePolicy<Group>)
-        facts.push_back({fmt::format("element type of training group {}", i()),
-                         element_name<typename Group::element>()});
+        add_fact(facts, fmt::format("element type of training group {}", i()),
+                 element_name<typename Group::element>());
       if (const auto own = Groups::template own_guard<i()>(options.optimizer))
-        facts.push_back({fmt::format("option non_finite of training group {}", i()),
-                         std::string(to_string(*own))});
+        add_fact(facts, fmt::format("option non_finite of training group {}", i()),
+                 std::string(to_string(*own)));
       if constexpr (InitializerPolicy<Group>)
-        facts.push_back({fmt::format("initializer of training group {}", i()),
-                         describe_initializer(std::get<i()>(options.optimizer.groups).initialize)});
+        add_fact(facts, fmt::format("initializer of training group {}", i()),
+                 describe_initializer(std::get<i()>(options.optimizer.groups).initialize));
     });
   }
 }
@@ -182,20 +192,19 @@ template <class Settings, class Options>
 std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
   std::vector<SharedFact> facts;
   add_layout(facts, layout);
-  facts.push_back({"element type of the tables", element_name<typename Settings::element>()});
+  add_fact(facts, "element type of the tables", element_name<typename Settings::element>());
   add_training(facts, layout, options);
-  facts.push_back({"seed", fmt::format("{}", options.seed)});
-  facts.push_back({"initializer", describe_initializer(options.initialize)});
-  facts.push_back({"option bad_ids", std::string(to_string(options.bad_ids))});
-  facts.push_back({"option non_finite", std::string(to_string(options.non_finite))});
-  facts.push_back(
-      {"codecs",
-       fmt::format("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
-                   typename Settings::backward_codecs(options.backward_codec).name())});
-  facts.push_back({"option deduplicate", fmt::format("{}", options.deduplicate)});
-  facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
-  facts.push_back({"option equal_batches", fmt::format("{}", options.equal_batches)});
-  facts.push_back({"option gradient_blocks", fmt::format("{}", options.gradient_blocks)});
+  add_options(facts, {.seed = options.seed,
+                      .bad_ids = options.bad_ids,
+                      .non_finite = options.non_finite,
+                      .deduplicate = options.deduplicate,
+                      .check_stages = options.check_stages,
+                      .equal_batches = options.equal_batches,
+                      .gradient_blocks = options.gradient_blocks});
+  add_fact(facts, "initializer", describe_initializer(options.initialize));
+  add_fact(facts, "codecs",
+           fmt::format("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
+                       typename Settings::backward_codecs(options.backward_codec).name()));
   return facts;
 }
 
@@ -245,34 +254,26 @@ void require_same_apply(Comm& communicator, double rates, const Clip& clip) {
   }
 }
 
+/// The stage that a rank is at.
+struct RankStage {
+  std::int64_t steps = 0;
+  double learning_rate = 0;
+  char stage[32] = {};
+};
+
+/// Throws CommunicatorError unless all ranks are at the stage of rank 0.
+void require_one_stage(std::span<const RankStage> ranks, std::string_view stage);
+
 /// Throws on every rank, before a stage, unless all ranks are at the same stage of the same step.
 /// For debugging: one exchange per stage.
 template <class Comm>
 void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t steps,
                         double learning_rate) {
   if (communicator.size() == 1) return;
-  struct Where {
-    std::int64_t steps = 0;
-    double learning_rate = 0;
-    char stage[32] = {};
-  };
-  Where own{steps, learning_rate, {}};
+  RankStage own{steps, learning_rate, {}};
   stage.copy(own.stage, sizeof(own.stage) - 1);
-  const std::vector<Where> all = gather_equal<Where>(communicator, std::span<const Where>(&own, 1));
-  for (int r = 1; r < communicator.size(); ++r) {
-    const Where& other = all[static_cast<std::size_t>(r)];
-    if (other.steps == all[0].steps && other.learning_rate == all[0].learning_rate &&
-        std::string_view(other.stage) == all[0].stage)
-      continue;
-    const auto text = [](const Where& w) {
-      return fmt::format("'{}' of step {} with {}", w.stage, w.steps + 1,
-                         describe_rates(w.learning_rate));
-    };
-    throw CommunicatorError(r, stage,
-                            fmt::format("rank 0 is at {}, but rank {} at {}; every rank must run "
-                                        "the same stages in the same order",
-                                        text(all[0]), r, text(other)));
-  }
+  require_one_stage(gather_equal<RankStage>(communicator, std::span<const RankStage>(&own, 1)),
+                    stage);
 }
 
 #ifdef TESSERA_INLINE
@@ -304,6 +305,20 @@ TESSERA_INLINE void require_same_rate(std::string_view call, int rank, double ow
                         static_cast<float>(own)));
 }
 
+TESSERA_INLINE void require_one_stage(std::span<const RankStage> ranks, std::string_view stage) {
+  const auto text = [](const RankStage& rank) {
+    return fmt::format("'{}' of step {} with {}", rank.stage, rank.steps + 1,
+                       describe_rates(rank.learning_rate));
+  };
+  for (std::size_t r = 1; r < ranks.size(); ++r)
+    if (ranks[r].steps != ranks[0].steps || ranks[r].learning_rate != ranks[0].learning_rate ||
+        std::string_view(ranks[r].stage) != ranks[0].stage)
+      throw CommunicatorError(static_cast<int>(r), stage,
+                              fmt::format("rank 0 is at {}, but rank {} at {}; every rank must run "
+                                          "the same stages in the same order",
+                                          text(ranks[0]), r, text(ranks[r])));
+}
+
 TESSERA_INLINE std::string rank_names(std::span<const int> ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
@@ -311,9 +326,59 @@ TESSERA_INLINE std::string rank_names(std::span<const int> ranks) {
   return names;
 }
 
+TESSERA_INLINE FactKeys::FactKeys(const std::vector<SharedFact>& facts) {
+  std::uint64_t key = 0;
+  for (const SharedFact& fact : facts)
+    key = random_word(
+        key, of_facts.emplace_back(random_word(name_key(fact.name), name_key(fact.value))));
+  own = {facts.size(), key};
+}
+
+TESSERA_INLINE std::optional<std::size_t> FactKeys::common(
+    std::span<const std::uint64_t> all) const {
+  std::size_t least = of_facts.size();
+  bool equal = true;
+  for (std::size_t r = 0; r < all.size(); r += 2) {
+    equal = equal && all[r] == all[0] && all[r + 1] == all[1];
+    least = std::min<std::size_t>(least, all[r]);
+  }
+  return equal ? std::nullopt : std::optional(least);
+}
+
+TESSERA_INLINE void throw_disagreement(const std::vector<SharedFact>& facts,
+                                       std::span<const std::uint64_t> all, int rank, int ranks,
+                                       std::string_view rule) {
+  const std::size_t common = all.size() / static_cast<std::size_t>(ranks);
+  for (std::size_t i = 0; i < common; ++i) {
+    std::vector<int> different;
+    for (int r = 1; r < ranks; ++r)
+      if (all[static_cast<std::size_t>(r) * common + i] != all[i]) different.push_back(r);
+    require(different.empty(),
+            "EmbeddingCollection: {} not have the {} of rank 0 (here, on rank {}: {}); {}",
+            rank_names(different) + (different.size() == 1 ? " does" : " do"), facts[i].name, rank,
+            facts[i].value, rule);
+  }
+  throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
+}
+
 TESSERA_INLINE void require_number(float x, std::string_view of) {
   require(std::isfinite(x),
           "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
+}
+
+TESSERA_INLINE void add_fact(std::vector<SharedFact>& facts, std::string_view name,
+                             std::string value) {
+  facts.push_back({std::string(name), std::move(value)});
+}
+
+TESSERA_INLINE void add_options(std::vector<SharedFact>& facts, const SharedOptions& options) {
+  add_fact(facts, "seed", fmt::format("{}", options.seed));
+  add_fact(facts, "option bad_ids", std::string(to_string(options.bad_ids)));
+  add_fact(facts, "option non_finite", std::string(to_string(options.non_finite)));
+  add_fact(facts, "option deduplicate", fmt::format("{}", options.deduplicate));
+  add_fact(facts, "option check_stages", fmt::format("{}", options.check_stages));
+  add_fact(facts, "option equal_batches", fmt::format("{}", options.equal_batches));
+  add_fact(facts, "option gradient_blocks", fmt::format("{}", options.gradient_blocks));
 }
 
 TESSERA_INLINE void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {

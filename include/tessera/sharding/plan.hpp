@@ -43,6 +43,33 @@ constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
   }
 }
 
+/// Completes a layout whose tables, features and shards are there: resolves the features, chooses
+/// ranks for the requests, and checks that tables are covered. The layout's fault says what is wrong.
+constexpr void complete(Layout& layout, const std::vector<PlacementRequest>& requests,
+                        bool one_feature_per_table, bool names_checked) {
+  resolve_features(layout, one_feature_per_table, names_checked);
+  if (!layout.fault.ok()) return;
+  const Placement placement(layout, requests);
+  if (layout.fault.ok()) layout.fault = check_cover(layout);
+}
+
+// The same two for programs that run, compiled once.
+void set_rows_at_run_time(Layout& layout, std::span<const TableRows> rows);
+void complete_at_run_time(Layout& layout, const std::vector<PlacementRequest>& requests,
+                          bool one_feature_per_table, bool names_checked);
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE void set_rows_at_run_time(Layout& layout, std::span<const TableRows> rows) {
+  set_rows(layout, rows);
+}
+
+TESSERA_INLINE void complete_at_run_time(Layout& layout,
+                                         const std::vector<PlacementRequest>& requests,
+                                         bool one_feature_per_table, bool names_checked) {
+  complete(layout, requests, one_feature_per_table, names_checked);
+}
+#endif
+
 /// The arithmetic of a plan: its tables, and its layout for any topology.
 ///
 ///     using P = Plan<RowWise<Query>, ColumnWise<2, User>, Replicated<Country>>;
@@ -77,7 +104,10 @@ struct PlanArithmetic {
     Layout layout{.topology = topology};
     layout.tables.reserve(table_count);
     for (const TableSpec& table : tables) layout.tables.push_back(table);
-    set_rows(layout, rows);
+    if (std::is_constant_evaluated())
+      set_rows(layout, rows);
+    else
+      set_rows_at_run_time(layout, rows);
     layout.shards.reserve(table_count);
     requests.reserve(table_count);
     std::size_t first_table = 0;
@@ -91,14 +121,15 @@ struct PlanArithmetic {
     if (const PlanFault fault = check_ranks(topology); !fault.ok())
       return {.topology = topology, .feature_column = {0}, .fault = fault};
     Layout layout = cut(topology, rows, requests);
-    add_features(layout, name_fault.ok());
-    if (!layout.fault.ok()) return layout;
-    const Placement placement(layout, requests);
-    if (layout.fault.ok()) layout.fault = check_cover(layout);
+    add_features(layout);
+    if (std::is_constant_evaluated())
+      complete(layout, requests, !has_features, name_fault.ok());
+    else
+      complete_at_run_time(layout, requests, !has_features, name_fault.ok());
     return layout;
   }
 
-  static constexpr void add_features(Layout& layout, bool names_checked = false) {
+  static constexpr void add_features(Layout& layout) {
     if constexpr (has_features) {
       [[maybe_unused]] const auto append = [&]<class E>(std::type_identity<E>) {
         if constexpr (FeatureList<E>)
@@ -110,7 +141,6 @@ struct PlanArithmetic {
       for (const TableSpec& table : layout.tables)
         layout.features.push_back({table.name, table.name, table.pooling});
     }
-    resolve_features(layout, !has_features, names_checked);
   }
 
   template <class E>
@@ -178,6 +208,7 @@ struct PlanArithmetic {
       if (table.rows == dynamic_rows) layout.tables.back().rows = 4096;
     }
     add_features(layout);
+    resolve_features(layout, !has_features);
     return layout;
   }
 
