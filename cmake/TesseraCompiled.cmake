@@ -5,8 +5,8 @@
 # tessera::compiled  tessera::bodies with common instantiations compiled once.
 #
 # Both are built by the project that links them, with that project's flags; anything that they lack is compiled where it is used.
-# tessera::compiled holds the steps of host collections without policies for what travels, over each of the communicators, the grouping of a
-# batch's entries by row, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
+# tessera::compiled holds the steps of host collections without policies for what travels, over each of the communicators, the memory of
+# steps and tables, the grouping of a batch's entries by row, and the kernels of each width, with each element type and optimizer. A project may set other lists first.
 set(TESSERA_COMPILED_COMMUNICATORS Thread Any CACHE STRING "Communicators whose steps tessera::compiled holds")
 set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels it holds; 0: kernels for any width")
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")

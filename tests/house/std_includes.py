@@ -56,7 +56,7 @@ NAMES = {
     "thread": "jthread this_thread thread",
     "tuple": "apply get tie tuple tuple_element_t",
     "type_traits": "bool_constant conditional_t integral_constant is_arithmetic_v is_const_v is_empty_v is_floating_point_v is_integral_v "
-                   "is_same_v is_signed_v is_trivially_copyable_v is_void_v make_unsigned_t remove_const_t remove_cvref_t decay_t "
+                   "is_constant_evaluated is_same_v is_signed_v is_trivially_copyable_v is_void_v make_unsigned_t remove_const_t remove_cvref_t decay_t "
                    "remove_pointer_t remove_reference_t type_identity type_identity_t",
     "unordered_map": "unordered_map",
     "utility": "as_const declval exchange forward index_sequence index_sequence_for integer_sequence make_index_sequence make_integer_sequence move pair swap",
