@@ -5,7 +5,8 @@
     prose.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 
 One sentence a source line, so that a change shows in a diff; table cells of at most 100 characters; headings in place of paragraphs that
-begin in bold; and none of WORDS, nor in headers' comments. A comment above a function begins with a verb: Returns, Throws, Makes.
+begin in bold; and none of WORDS, nor in headers' comments, nor in texts of headers and programs. A comment above a function begins with a
+verb: Returns, Throws, Makes.
 README.md is short. Links from any page lead to files and headings that are there, and to every page leads a README.md. A decision has a date.
 """
 import pathlib
@@ -33,6 +34,7 @@ NO_VERBS = set("""As Always Its Bags Bits Blocks Bytes Chunks Columns Communicat
     Rectangles Requests Results Rows Seconds Sizes Slots Tables Tensors Texts This Threads Vectors Weights Words""".split())
 LEADS = re.compile(r"\s*(?:\[\[.*?\]\]|template\s*(?=<)|requires\b|[A-Z_]{4,}(?:\([^()]*\))?|(?:inline|static|constexpr|consteval|explicit|virtual|"
                    r"friend|extern|__\w+__)\b)")
+TEXT = re.compile(r'"(?:\\.|[^"\\])*"')
 FENCE = re.compile(r"^\s*```")
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 DATED = re.compile(r"\A# .*\n\n.*, [1-9]\d? [A-Z][a-z]+ 20\d\d\.\n")
@@ -150,6 +152,17 @@ def verb_faults(text):
         at += len(line)
 
 
+def text_faults(root):
+    """WORDS in what headers and programs print."""
+    for path in sorted(p for folder in ("include", "examples", "bench") for p in (root / folder).rglob("*")):
+        if path.suffix in {".hpp", ".cuh", ".cpp", ".cu"}:
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for text in TEXT.findall(line.split("//")[0]):
+                    for word, instead in WORDS:
+                        if word.search(text):
+                            yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
+
+
 def comment_faults(root):
     """Of the headers' comments."""
     for path in sorted((root / "include").rglob("*")):
@@ -168,6 +181,7 @@ def comment_faults(root):
 def all_faults(root):
     root = root.resolve()
     yield from comment_faults(root)
+    yield from text_faults(root)
     pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.exists()]
     yield from broken_links(root, {path: path.read_text() for path in pages})
     for path in pages:

@@ -45,10 +45,10 @@ class NpyHeaderParser {
       const std::string_view key = quoted();
       expect(':');
       if (key == "descr") {
-        check(!std::exchange(type, true), "descr stands twice");
+        check(!std::exchange(type, true), "descr is there twice");
         header.type = type_of(quoted());
       } else if (key == "fortran_order") {
-        check(!std::exchange(order, true), "fortran_order stands twice");
+        check(!std::exchange(order, true), "fortran_order is there twice");
         check(word() == "False", "the values must be in C order (fortran_order False)");
       } else {
         check(key == "shape" && !std::exchange(shape, true),
