@@ -18,6 +18,8 @@ import sys
 
 NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions/", "performance.md"}  # of docs/
 PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged", "tessera::dlpack", "tessera::cuembed"}
+# Pages that use names, or list them, which others explain.
+IN_PASSING = re.compile(r"(?:^|/)docs/(?:first_day/.*|CHANGELOG|features|from_torchrec|hello|tutorial|versions)\.md$")
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
                    re.DOTALL | re.MULTILINE)
@@ -243,6 +245,11 @@ def door_of(header, doors):
     return header
 
 
+def worth(page, name):
+    """How much a mention of a name counts there: more on the page of what its end is called, as a communicator's, less in passing."""
+    return (4 if name.lower().endswith(page.stem.replace("_", "")) else 1) / (2 if IN_PASSING.search(page.as_posix()) else 1)
+
+
 def index(root):
     """docs/api.md."""
     doors, include = doors_of(root), root / "include"
@@ -260,7 +267,7 @@ def index(root):
     for door in sorted({door for door, _ in names.values()}, key=lambda d: (not d.startswith("tessera/"), d.count("/") > 1, d)):
         lines += [f"## <{door}>", ""]
         for name in sorted((n for n, (d, _) in names.items() if d == door), key=lambda n: (n.lower(), n)):
-            page, count = max(((page, counter[name]) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
+            page, count = max(((page, counter[name] * worth(page, name)) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
             where = page.relative_to(root / "docs").as_posix() if count else ""
             lines.append(f"- `{name}`" + (f": {names[name][1]}" if names[name][1] else "") + (f" ([{page.stem}]({where}))" if count else ""))
         lines.append("")
