@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which rank reads, and whether a batch ahead.
 struct BroadcastingLoaderOptions {
   int root = 0;  ///< the rank that reads
   /// read and hand out the next batch on a thread of each rank while this one is used

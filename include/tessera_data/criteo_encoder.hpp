@@ -81,6 +81,7 @@ class CriteoStatistics {
   std::int64_t records_ = 0;
 };
 
+/// How many rows a CriteoEncoder gives, and to which values.
 struct CriteoEncoderOptions {
   std::int64_t max_rows = 1 << 20;  ///< cap per table, at least 3
   /// with statistics: a value seen less often in training goes to the table's rare row

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// What separates and encloses fields, and how much a record may hold.
 struct CsvReaderOptions {
   std::string separator = ",";  ///< between fields; kBlanks: any number of spaces and tabs
   char quote = '"';             ///< around a field; 0: it is a character like others

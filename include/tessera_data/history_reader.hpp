@@ -29,6 +29,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The columns of a file of events, and how much memory sorting takes.
 struct HistoryReaderOptions {
   /// names of columns; `label` may be empty: then all labels are 1
   std::string user = "user", item = "item", time = "timestamp", label = {};

@@ -15,6 +15,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How many users and items SyntheticHistories has, and their law.
 struct SyntheticHistoriesOptions {
   std::int64_t users = 2'000;
   std::int64_t items = 500;

@@ -97,6 +97,7 @@ inline constexpr std::array<SyntheticTables, 9> colossal_tables{{{100, 300, 100'
 
 }  // namespace detail
 
+/// The models of that benchmark.
 inline constexpr std::array<SyntheticModel, 7> synthetic_models{
     {{"criteo", 13, 1, detail::mlp_sizes<512, 256, 128>, detail::criteo_tables},
      {"tiny", 10, 1, detail::mlp_sizes<256, 128>, detail::tiny_tables},

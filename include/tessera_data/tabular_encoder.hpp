@@ -101,6 +101,7 @@ class TabularStatistics {
   std::vector<Moments> moments_;
 };
 
+/// How many rows a TabularEncoder gives, and to which texts.
 struct TabularEncoderOptions {
   std::int64_t max_rows = 1 << 20;  ///< cap of tables that the schema gives no rows, at least 3
   std::int64_t min_count = 1;       ///< where the schema says nothing

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How many samples a BatchingScorer joins, how long it waits, and how many may wait.
 struct BatchingOptions {
   /// Requests are joined up to so many samples; one that has more goes alone.
   std::int64_t max_samples = 256;

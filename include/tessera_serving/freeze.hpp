@@ -29,6 +29,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which tables freeze_checkpoint takes, and in which formats.
 struct FreezeOptions {
   /// Which tables, by patterns of their names in which '*' matches any text; empty: all. Dense
   /// layers have weights of two extents, too: name the tables where a checkpoint has such.

@@ -42,6 +42,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The formats of a FrozenModel's tables, their file, and whether batches are padded.
 struct FrozenModelOptions {
   /// Of the tables' rows, and others for tables whose names fit a pattern: see FreezeOptions.
   RowFormat format = RowFormat::fp32;

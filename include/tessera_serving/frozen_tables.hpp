@@ -31,6 +31,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Whether FrozenTables compares checksums.
 struct FrozenOptions {
   /// Reads every byte once and compares the checksums. Without it, damage shows as wrong vectors.
   bool verify = true;

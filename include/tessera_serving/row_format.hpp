@@ -22,6 +22,7 @@ namespace tessera { inline namespace v0 {
 /// (quantized_rows.hpp).
 enum class RowFormat : std::uint8_t { fp32, bf16, fp16, int8, int8_half, int4 };
 
+/// The formats' names, in the order of RowFormat.
 inline constexpr std::array<std::string_view, 6> row_format_names{"fp32", "bf16",      "fp16",
                                                                   "int8", "int8-half", "int4"};
 constexpr std::string_view to_string(RowFormat format) {

@@ -32,6 +32,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The stream and memory of a rank, how long it waits, and what it checks.
 struct NcclOptions {
   cudaStream_t stream = nullptr;
   /// How long a wait may take before the communicator is aborted; zero: for ever.

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How long a thread rank waits for its peers.
 struct ThreadGroupOptions {
   /// How long a rank waits in a collective for the others before it gives up and names them; zero:
   /// for ever.

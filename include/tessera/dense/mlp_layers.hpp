@@ -198,6 +198,7 @@ class Mlp<Backend> {
                 "Mlp: include tessera/dense/mlp.hpp for Host, tessera/dense/mlp.cuh for Cuda");
 };
 
+/// What a Linear adds to its product, and how it multiplies.
 struct LinearOptions {
   bool bias = true;
   bool relu = false;

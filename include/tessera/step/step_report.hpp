@@ -92,6 +92,7 @@ struct StageBalance {
 
 }  // namespace detail
 
+/// Returns how evenly a stage's time is spread over the ranks.
 detail::StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage);
 
 /// Does the same for whole steps.

@@ -40,6 +40,7 @@ struct Normal {
   }
 };
 
+/// One value.
 struct Constant {
   float value = 0;
   TESSERA_HOST_DEVICE float operator()(const ElementKey&) const { return value; }

@@ -107,6 +107,7 @@ class Host;
 template <class Comm, class Backend = Host, class Own = detail::NoPolicy>
 class Vocabulary;
 
+/// The tables of a Vocabulary, and who gets and keeps their rows.
 struct VocabularyOptions {
   std::vector<detail::VocabularyTable> tables{};
   /// whose keys each feature holds; empty: feature i has table i
