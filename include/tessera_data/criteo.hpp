@@ -32,8 +32,8 @@ struct CriteoRecord {
   static constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::min();
 
   std::uint32_t missing_categories = 0;                  ///< bit f: category f is empty
-  std::array<std::int32_t, kCriteoIntegers> integers{};  ///< kMissing where the field is empty
-  /// 0 where the field is empty; 0 is also a value: see the bits
+  std::array<std::int32_t, kCriteoIntegers> integers{};  ///< kMissing if the field is empty
+  /// 0 if the field is empty; 0 is also a value: see the bits
   std::array<std::uint32_t, kCriteoCategories> categories{};
   std::uint8_t label = 0;  ///< 0 or 1
 

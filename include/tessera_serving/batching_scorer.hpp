@@ -71,7 +71,7 @@ class BatchingScorer {
 
   const FrozenModel& model() const { return model_; }
 
-  /// Returns at once: false, with nothing done, where too many samples wait already.
+  /// Returns at once: false, with nothing done, if too many samples wait already.
   bool submit(Request& request) {
     {
       const std::lock_guard lock(mutex_);
@@ -87,7 +87,7 @@ class BatchingScorer {
     return true;
   }
 
-  /// Waits for the scores. Throws what scoring throws, and Error where too many samples wait.
+  /// Waits for the scores. Throws what scoring throws, and Error if too many samples wait.
   void score(const EncodedSamples& samples, std::span<float> scores) {
     std::mutex mutex;
     std::condition_variable over;

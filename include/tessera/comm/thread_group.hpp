@@ -30,7 +30,7 @@ struct ThreadGroupOptions {
 
 /// What the thread ranks of one process share. A collective publishes every rank's buffers, lets
 /// each rank copy what it needs straight from its peers' memory (one copy per byte), and ends when
-/// no rank reads a peer any more. Peers must agree about every call; where they don't, all of them
+/// no rank reads a peer any more. Peers must agree about every call; if they don't, all of them
 /// throw the same CommunicatorError. Not movable; outlives its users.
 class ThreadGroup {
  public:

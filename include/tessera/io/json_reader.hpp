@@ -68,7 +68,7 @@ class JsonReader {
   char next();
 
   /// Passes over a value of any kind, and returns its text. `not_finite_too`: also over NaN and
-  /// Infinity. Throws where it is nested deeper than 64 times.
+  /// Infinity. Throws if it is nested deeper than 64 times.
   std::string_view skip(bool not_finite_too = false);
 
   /// Does the same as `number` for a size or a place in memory or files.

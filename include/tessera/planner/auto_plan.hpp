@@ -44,7 +44,7 @@ struct PinTo {
         {.table = Table.view(), .cut = Cut::own, .policy = planned_policy<Policy>(Name.view())});
   }
 };
-/// Lets the planner cut any table by a policy of the user's, where that is faster.
+/// Lets the planner cut any table by a policy of the user's, if that is faster.
 template <class Policy, FixedString Name = "own policy">
 struct Consider {
   static constexpr void apply(detail::PlanConstraints& c) {

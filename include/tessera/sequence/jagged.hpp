@@ -44,7 +44,7 @@ enum class Keep : std::uint8_t { first, last };
 }  // namespace jagged
 
 // Functions on jagged matrices. Each takes the backend in whose memory everything is and throws
-// InvalidArgument for shapes that do not fit; where the host can read offsets it checks them, too.
+// InvalidArgument for shapes that do not fit; if the host can read offsets it checks them, too.
 // Outputs may not overlap inputs unless it says so.
 
 namespace detail {

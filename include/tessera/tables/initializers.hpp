@@ -51,7 +51,7 @@ static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<
 
 namespace detail {
 
-/// Uniform in [-bound, bound), or where that is negative as UniformByRows: a user's choice at run
+/// Uniform in [-bound, bound), or if that is negative as UniformByRows: a user's choice at run
 /// time.
 struct UniformWithin {
   float bound = -1;

@@ -147,7 +147,7 @@ struct KeyRow {
 };
 
 /// The rows of a batch, or of a rank's part of it: those that now have another key than before, and
-/// where they are asked for the keys that lost rows and those that got some.
+/// if they are asked for the keys that lost rows and those that got some.
 struct VocabularyChanges {
   std::vector<ReusedRow> reused;
   std::vector<KeyRow> evicted, given;
