@@ -368,7 +368,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "Chooses how embedding tables are cut over ranks, and prints, draws and writes the plan.",
       "tessera_plan");
   app.option_defaults()->always_capture_default();
-  app.add_option("model", o.file, "Tables: JSON, or a feature specification in YAML")
+  app.add_option("model", o.file, "Tables: JSON or YAML, or a feature specification")
       ->required()
       ->option_text("FILE");
   app.add_option("--model", o.model, "Name of the model, in a file of several")

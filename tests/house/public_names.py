@@ -12,6 +12,7 @@ or in a page of docs/ for users. Pages that tell how Tessera is built, why, and 
 """
 import bisect
 import collections
+import functools
 import pathlib
 import re
 import sys
@@ -119,6 +120,7 @@ def further(statement, first):
         i += 1
 
 
+@functools.cache
 def names_of(text):
     """(name, line) of everything that a header declares in the public namespaces, one entry a name."""
     text = without_noise(text)
@@ -257,8 +259,9 @@ def listed(root):
     for header in sorted(include.rglob("*"), key=lambda p: (p.suffix != ".hpp", p.as_posix())):
         if header.suffix in {".hpp", ".cuh"}:
             text = header.read_text()
+            lines = text.splitlines()
             for name, line in names_of(text):
-                sentence = first_sentence(text.splitlines(), line)
+                sentence = first_sentence(lines, line)
                 if name not in names or not names[name][1] and sentence:
                     names[name] = (door_of(header.relative_to(include).as_posix(), doors), sentence, f"{header.relative_to(root)}:{line}")
     return names
