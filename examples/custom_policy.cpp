@@ -21,7 +21,7 @@
 namespace ts = tessera;
 
 // [policy]
-/// The first rows, which are the most frequent where ids are sorted by frequency, have a copy on
+/// The first rows, which are the most frequent if ids are sorted by frequency, have a copy on
 /// every rank; the others are cut into a block for each rank. A table that is not longer has copies
 /// alone.
 template <std::int64_t HotRows, class... Sources>
@@ -46,7 +46,7 @@ static_assert(ts::ShardingPolicy<HotRowsReplicated<8>>);
 // [policy end]
 
 // [planned]
-/// The compiler cuts each table by the policy where that is faster than the cuts of the library.
+/// The compiler cuts each table by the policy if that is faster than the cuts of the library.
 using Query = ts::Table<"query", 40'000'000, 64>;
 using User = ts::Table<"user", 3'000'000, 64>;
 using Planned =

@@ -438,7 +438,7 @@ void run(const Options& options) {
   OnnxFile to(options.output);
   Exporter(reader, model, to).run();
   to.finish(
-      fmt::format("step {} of a training with Tessera. Inputs: numbers as they stand in the "
+      fmt::format("step {} of a training with Tessera. Inputs: numbers as in the "
                   "data, NaN for an empty field; categories as rows of their tables; of a "
                   "list, its values and, in NAME_samples, the sample of each; a history comes "
                   "alone, with any number of candidates.",

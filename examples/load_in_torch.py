@@ -11,7 +11,7 @@
     logits = model(*encode("run/step-000000001000/model.json", {"price": ["1.5", ""], "C1": ["68fd1e64", ""], "tags": [["a", "b"], []]}))
     logits = model(numbers, {"C1": rows, "tags": (rows, offsets)})
 
-`numbers` is [samples, numeric columns] of floats as they stand in the data, in the order of model.numeric; NaN is an empty field. Of a column
+`numbers` is [samples, numeric columns] of floats as in the data, in the order of model.numeric; NaN is an empty field. Of a column
 of one category `rows` are int64 [samples], rows of its table; of a list column they are all values, and `offsets` say where each sample's
 begin, as for torch.nn.functional.embedding_bag. A model that ranks candidates for a history takes one history:
 

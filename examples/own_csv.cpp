@@ -110,12 +110,12 @@ double train(const std::string& path) {
     // [step]
     ts::KeyedJagged<std::int64_t> ids = batch.keyed();  // of keys so far
     rows.resize(batch.ids.size());
-    // rows that now stand for another text begin anew
+    // rows that now belong to another text begin anew
     for (const auto& [table, row] : vocabulary.learn(ids, std::span(rows)))
       embeddings.reset_rows(static_cast<int>(table), std::span(&row, 1));
     ids.ids = rows;
 
-    // Price stands in column 0 of the MLP's input; the vectors are looked up straight into the
+    // The price is in column 0 of the MLP's input; the vectors are looked up straight into the
     // columns after it.
     const auto x = inputs.first_rows(n), dx = gradients.first_rows(n);
     const auto logits = y.first_rows(n), d_logits = dy.first_rows(n);

@@ -7,7 +7,7 @@
     read_checkpoint.py FOLDER --tensor NAME    that tensor's rows, as text
     read_checkpoint.py FOLDER --torch FILE     a state dict for torch.load, where PyTorch is installed
 
-FOLDER is one checkpoint (.../step-000000001000). A large table lies in several files, by rows; the manifest says which.
+FOLDER is one checkpoint (.../step-000000001000). A large table is in several files, by rows; the manifest says which.
 An increment is listed only: it holds the rows that changed, and the others are those of its base.
 """
 import argparse

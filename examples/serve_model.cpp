@@ -44,7 +44,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "Serves models that train_dlrm or train_sequence saved, by the KServe v2 inference protocol "
       "over HTTP and gRPC (NVIDIA Triton's clients). Numbers are FP32 [n,1], NaN for an empty "
       "field; "
-      "categories BYTES as they stand in the data, or INT64 rows; lists their values and lengths; "
+      "categories BYTES as in the data, or INT64 rows; lists their values and lengths; "
       "the output is 'score', FP32 [n,1].",
       "serve_model");
   app.option_defaults()->always_capture_default();

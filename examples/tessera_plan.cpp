@@ -42,13 +42,19 @@ struct Options {
   std::size_t tables = 40;
   std::vector<std::string> pins, forbidden;
   std::vector<std::string> pin_places;  ///< for errors
+  std::string cluster_place;            ///< likewise; empty: the command line
   Model read;                           ///< the tables
 };
 
 std::int64_t gib(double value) { return static_cast<std::int64_t>(value * 1024 * 1024 * 1024); }
 
 Constants constants_of(const Options& options) {
-  Constants constants = constants_named(options.cluster);
+  Constants constants;
+  try {
+    constants = constants_named(options.cluster);
+  } catch (const DataError& error) {
+    throw DataError(options.cluster_place + error.what());
+  }
   constants.cluster.ranks = options.ranks;
   if (options.ranks_per_node >= 0) constants.cluster.ranks_per_node = options.ranks_per_node;
   if (options.cores >= 0) constants.cluster.concurrent_ranks = options.cores;
@@ -314,7 +320,7 @@ std::string is_namespace(const std::string& text) {
                                   (c >= '0' && c <= '9') || c == '_';
                          });
     if (!letters || words.contains(name))
-      return fmt::format("'{}' is not a namespace of one's own, as shop or shop::ads", text);
+      return fmt::format("'{}' is not a namespace of your own, as shop or shop::ads", text);
     more = end != rest.npos;
     if (more) rest.remove_prefix(end + 2);
   }
@@ -340,6 +346,7 @@ void apply_settings(CLI::App& app, Options& o) {
       throw DataError(fmt::format("{}: {}", setting.place, text));
     }
     if (setting.option == "--pin") o.pin_places.push_back(setting.place);
+    if (setting.option == "--cluster") o.cluster_place = setting.place + ": ";
   }
 }
 
@@ -361,7 +368,7 @@ std::optional<Options> parse(int argc, char** argv) {
       "Chooses how embedding tables are cut over ranks, and prints, draws and writes the plan.",
       "tessera_plan");
   app.option_defaults()->always_capture_default();
-  app.add_option("model", o.file, "Tables: JSON, or a feature specification in YAML")
+  app.add_option("model", o.file, "Tables: JSON or YAML, or a feature specification")
       ->required()
       ->option_text("FILE");
   app.add_option("--model", o.model, "Name of the model, in a file of several")

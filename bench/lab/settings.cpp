@@ -96,7 +96,7 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->option_text("FOLDER [lab]");
   app.add_option("--compare", o.compare, "An earlier results.json: marks what changed beyond noise")
       ->option_text("FILE");
-  app.add_flag("--resume", o.resume, "Go on with what stands in --out");
+  app.add_flag("--resume", o.resume, "Go on with what is in --out");
   for (CLI::Option* option : app.get_options())
     if (option->get_expected_max() > 0)
       option->check([](const std::string& text) {
@@ -178,7 +178,7 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   for (std::vector<std::string>* list : {&o.plans, &o.ranks, &o.axes}) {
     std::set<std::string> seen;
     for (const std::string& one : *list)
-      require<CLI::ValidationError>(seen.insert(one).second, "'{}' stands twice in a list", one);
+      require<CLI::ValidationError>(seen.insert(one).second, "'{}' is in a list twice", one);
   }
   o.model = plan::read_model(o.model_file, o.model_name, o.width);
   if (!o.statistics.empty())

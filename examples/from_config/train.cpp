@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A trainer for any model: tables, cuts, optimizer, ranks and batch are what tessera_generate_plan
-// made of a file. Each row learns to add what its id stands for.
+// made of a file. Each row learns to add the parity of its id.
 // [program]
 #include "plan.hpp"
 

@@ -360,7 +360,7 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
       refuse("input {}: datatype {}; give {}", detail::quoted(tensor.name),
              detail::quoted(tensor.datatype),
              types.size() == 1 ? std::string(*types.begin())
-                               : "BYTES, texts as they stand in the data, or INT64, rows");
+                               : "BYTES, texts as in the data, or INT64, rows");
   };
   ModelColumns columns;
   // The values of a list column, and how many each sample has.

@@ -25,8 +25,9 @@ using namespace tessera;
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
 
 [[noreturn]] void fail(const NamedPath& named, int error) {
-  throw DataError(fmt::format("{}: cannot write '{}': {}", named.option, named.path.string(),
-                              error == ENXIO ? "nobody reads this pipe" : std::strerror(error)));
+  throw DataError(
+      fmt::format("{}: cannot write '{}': {}", named.option, named.path.string(),
+                  error == ENXIO ? "no process reads this pipe" : std::strerror(error)));
 }
 
 /// Where a path leads, as far as its folders exist.
@@ -35,7 +36,7 @@ std::filesystem::path place_of(const std::filesystem::path& path) {
   return std::filesystem::weakly_canonical(std::filesystem::absolute(path, ignored), ignored);
 }
 
-/// Whether a path is a folder or lies in it.
+/// Whether a path is a folder or is in it.
 bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
   const std::filesystem::path inner = place_of(path), outer = place_of(folder);
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
@@ -54,7 +55,7 @@ std::string fault_of_paths(std::initializer_list<NamedPath> inputs,
       if (std::filesystem::equivalent(out->path, in.path, ignored))
         return fmt::format("{} is what {} reads; give another file", named, in.option);
       if (std::filesystem::is_directory(in.path, ignored) && lies_in(out->path, in.path))
-        return fmt::format("{} lies in the folder that {} reads; give a file elsewhere", named,
+        return fmt::format("{} is in the folder that {} reads; give a file elsewhere", named,
                            in.option);
     }
     for (const NamedPath* other = outputs.begin(); other != out; ++other)
@@ -87,8 +88,8 @@ int open_output(const std::filesystem::path& path, const NamedPath& named, int f
   std::error_code ignored;
   require<DataError>(
       !std::filesystem::exists(place_of(path).parent_path() / "manifest.json", ignored),
-      "{}: '{}' lies in a checkpoint, whose files never change; give a file elsewhere",
-      named.option, named.path.string());
+      "{}: '{}' is in a checkpoint, whose files never change; give a file elsewhere", named.option,
+      named.path.string());
   // without O_NONBLOCK it waits until somebody reads a pipe
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | flags, 0666);
   if (file < 0 && (flags & O_EXCL) != 0 && errno == EEXIST) return file;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The door through which programs open files. Nothing here waits for a pipe that nobody writes or
-// reads, and no output takes the place of an input.
+// The door through which programs open files. Nothing here waits for a pipe that no process writes
+// or reads, and no output takes the place of an input.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct NamedPath {
   std::filesystem::path path;
 };
 
-/// Says what is wrong with an output that is an input, that lies in a folder that is read, or that is
+/// Says what is wrong with an output that is an input, that is in a folder that is read, or that is
 /// another output, too; "" if none is. Devices may be given several times.
 std::string fault_of_paths(std::initializer_list<NamedPath> inputs,
                            std::initializer_list<NamedPath> outputs);
@@ -31,7 +31,7 @@ std::string read_file(const std::filesystem::path& path, const char* option = ""
 
 /// Opens a file to write, with flags of open(2) besides, and returns its descriptor; -1 if O_EXCL is
 /// among them and the file exists. Throws tessera::DataError, which tells of `named`, for what cannot
-/// be written, for a pipe that nobody reads, and for what lies in a checkpoint.
+/// be written, for a pipe that no process reads, and for what is in a checkpoint.
 int open_output(const std::filesystem::path& path, const NamedPath& named, int flags);
 
 /// Writes all of the text. Throws tessera::DataError.

@@ -268,7 +268,12 @@ inline bool is_cluster_file(const std::string& name) {
 /// The constants that --cluster names: dgx-a100, hgx-h200, cpu, host, or a file. Throws
 /// tessera::DataError, and tessera::InvalidArgument for a host that was not measured.
 inline Constants constants_named(const std::string& name) {
-  if (is_cluster_file(name)) return read_constants(name);
+  if (is_cluster_file(name)) {
+    tessera::require<tessera::DataError>(
+        name.find_first_of("./") != name.npos || std::filesystem::exists(name),
+        "there is no cluster '{}': dgx-a100, hgx-h200, cpu, host, or a file of constants", name);
+    return read_constants(name);
+  }
   if (name == "host") {
     const std::optional<Constants> own = cached_constants();
     tessera::require(own.has_value(),

@@ -294,7 +294,7 @@ void read_tables(Model& model, const Node& root, int width) {
       pooling = *found;
     }
     const std::string name = table.at("name").name();
-    require<DataError>(given.insert(name).second, "{}: the name '{}' stands twice among the tables",
+    require<DataError>(given.insert(name).second, "{}: two tables have the name '{}'",
                        table.at("name"), name);
     std::vector<double> hotness = hotness_of(table);
     const std::vector<std::string> names = feature_names(table, hotness);
@@ -437,18 +437,18 @@ Model read_model(const std::string& path, const std::string& which, int width) {
     try {
       json = Json::parse(text);
     } catch (const Json::exception& error) {
-      throw DataError(fmt::format("{}: {}", path, error.what()));
+      throw DataError(not_json(source, error));
     }
     read_document(model, json, source, which, width);
   }
   require<DataError>(!model.tables.empty(), "{}: there are no tables", path);
   std::set<std::string_view> tables, features;
   for (const TableSpec& t : model.tables)
-    require<DataError>(tables.insert(t.name).second,
-                       "{}: the name '{}' stands twice among the tables", path, t.name);
+    require<DataError>(tables.insert(t.name).second, "{}: two tables have the name '{}'", path,
+                       t.name);
   for (const FeatureSpec& f : model.features)
-    require<DataError>(features.insert(f.name).second,
-                       "{}: the name '{}' stands twice among the features", path, f.name);
+    require<DataError>(features.insert(f.name).second, "{}: two features have the name '{}'", path,
+                       f.name);
   return model;
 }
 

@@ -268,7 +268,7 @@ std::string tables_table(const Report& report) {
                         report.model.tables.size() - report.reasons.size());
   return "<table><tr><th>table</th><th>rows</th><th>width</th><th>bytes</th><th>features (x ids "
          "per sample)</th><th>cut</th><th>ranks</th>"
-         "<th>why, with the other tables as they are</th></tr>\n" +
+         "<th>why, with the other tables unchanged</th></tr>\n" +
          rows + "</table>\n";
 }
 

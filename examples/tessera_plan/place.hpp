@@ -153,4 +153,15 @@ inline std::string place_text(const Source& source, const std::string& path) {
                      path.empty() ? "" : ": ", path);
 }
 
+/// Returns "model.json:8: " and what is wrong with a text that is no JSON.
+inline std::string not_json(const Source& source, const nlohmann::json::exception& error) {
+  std::string_view text = error.what();  // [json.exception...] parse error at line 8, column 5: ...
+  std::string line;
+  if (const auto at = text.find("line "), end = text.find(", column"); end != text.npos) {
+    line = fmt::format(":{}", text.substr(at + 5, end - at - 5));
+    text.remove_prefix(text.find(": ", end) + 2);
+  }
+  return fmt::format("{}{}: not JSON: {}", source.file, line, text);
+}
+
 }  // namespace plan

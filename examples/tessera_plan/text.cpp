@@ -80,7 +80,7 @@ std::string text_of(const Report& report) {
   if (report.model.tables.size() > report.reasons.size())
     out += fmt::format("... and {} smaller tables\n",
                        report.model.tables.size() - report.reasons.size());
-  out += "\nwhy each table is cut so, with the other tables as they are:\n";
+  out += "\nwhy each table is cut so, with the other tables unchanged:\n";
   for (const detail::CutReason& reason : report.reasons)
     out += fmt::format("{}: {}: {}\n",
                        report.model.tables[static_cast<std::size_t>(reason.table)].name,

@@ -607,7 +607,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
          "with --device-memory for those that stay there");
   add("--table-files", options.table_files,
       "Folder for the tables that do not fit --host-memory, with --backend cuda --device-memory: "
-      "their rows lie in files there, behind a cache in what the others leave of it")
+      "their rows are in files there, behind a cache in what the others leave of it")
       ->option_text("DIR");
   choose(add("--table-precision", options.table_precision,
              "What tables are stored in; rows of 16 bits are rounded stochastically"),
@@ -906,7 +906,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       "--plan-file says which tables stay in the host's memory: leave --device-memory out");
   tessera::require<CLI::ValidationError>(
       options.host_memory == 0 || !options.table_files.empty() || options.device_memory != 0,
-      "--host-memory needs --table-files (where the other rows lie), or --device-memory with "
+      "--host-memory needs --table-files (for the other rows), or --device-memory with "
       "--backend cuda");
   if (print_config) {
     std::fputs(configuration.c_str(), stdout);

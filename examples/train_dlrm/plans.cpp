@@ -235,7 +235,7 @@ std::string explain_plan(const Options& options, const Layout& layout) {
   const detail::Prediction prediction = predict(layout, model);
   std::vector<int> tables(layout.tables.size());
   std::iota(tables.begin(), tables.end(), 0);
-  std::string text = "why each table is cut so, with the other tables as they are:\n";
+  std::string text = "why each table is cut so, with the other tables unchanged:\n";
   for (const detail::CutReason& reason : detail::explain_cuts(layout, model, {}, tables))
     text +=
         fmt::format("{:<6} {}: {}\n", layout.tables[static_cast<std::size_t>(reason.table)].name,

@@ -29,7 +29,7 @@
 namespace tessera { inline namespace v0 {
 
 static_assert(std::endian::native == std::endian::little,
-              "binary datasets are little-endian, and are read as they lie");
+              "binary datasets are little-endian, and are read unchanged");
 
 namespace detail {
 

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which rank reads, and whether a batch ahead.
 struct BroadcastingLoaderOptions {
   int root = 0;  ///< the rank that reads
   /// read and hand out the next batch on a thread of each rank while this one is used
@@ -34,7 +35,7 @@ struct BroadcastingLoaderOptions {
 template <IdType Id, Communicator<Collective::all_to_all | Collective::broadcast> C>
 class BroadcastingLoader {
  public:
-  /// Fills the next global batch and returns true, or returns false where the data ends. Called on
+  /// Fills the next global batch and returns true, or returns false if the data ends. Called on
   /// the root alone.
   using Read = std::function<bool(ClickBatch<Id>&)>;
 
@@ -50,8 +51,8 @@ class BroadcastingLoader {
   BroadcastingLoader(const BroadcastingLoader&) = delete;
   BroadcastingLoader& operator=(const BroadcastingLoader&) = delete;
 
-  /// Reads this rank's part of the next batch; false where the data ends, on all ranks at once.
-  /// Throws DataError on every rank where reading failed, with the reader's text. Buffers of `part`
+  /// Reads this rank's part of the next batch; false if the data ends, on all ranks at once.
+  /// Throws DataError on every rank if reading failed, with the reader's text. Buffers of `part`
   /// are reused.
   bool next(ClickBatch<Id>& part) {
     if (!options_.prefetch) return fetch(part);

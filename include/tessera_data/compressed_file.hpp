@@ -118,7 +118,7 @@ class GzipFile {
   void pass_zeros() {
     for (std::span<char> in = input_.bytes(); !in.empty() && in[0] == 0; in = input_.bytes()) {
       if (std::any_of(in.begin(), in.end(), [](char c) { return c != 0; }))
-        input_.fail("other bytes stand behind the zeros at the end of the gzip data");
+        input_.fail("other bytes follow the zeros at the end of the gzip data");
       input_.use(in.size());
     }
   }

@@ -22,7 +22,9 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Numbers of a line.
 inline constexpr int kCriteoIntegers = 13;
+/// Categories of a line.
 inline constexpr int kCriteoCategories = 26;
 
 /// One line of a Criteo click file, unchanged.
@@ -30,8 +32,8 @@ struct CriteoRecord {
   static constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::min();
 
   std::uint32_t missing_categories = 0;                  ///< bit f: category f is empty
-  std::array<std::int32_t, kCriteoIntegers> integers{};  ///< kMissing where the field is empty
-  /// 0 where the field is empty; 0 is also a value: see the bits
+  std::array<std::int32_t, kCriteoIntegers> integers{};  ///< kMissing if the field is empty
+  /// 0 if the field is empty; 0 is also a value: see the bits
   std::array<std::uint32_t, kCriteoCategories> categories{};
   std::uint8_t label = 0;  ///< 0 or 1
 
@@ -42,6 +44,7 @@ struct CriteoRecord {
 /// What to do about a line that is not a Criteo record: throw DataError, or count it and go on.
 enum class BadLines : std::uint8_t { fatal, skip };
 
+/// Which lines a CriteoReader reads, and what it makes of bad ones.
 struct CriteoReaderOptions {
   /// lines [first_line, end_line) of the file, counted from 0,
   std::int64_t first_line = 0;

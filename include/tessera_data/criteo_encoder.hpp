@@ -81,6 +81,7 @@ class CriteoStatistics {
   std::int64_t records_ = 0;
 };
 
+/// How many rows a CriteoEncoder gives, and to which values.
 struct CriteoEncoderOptions {
   std::int64_t max_rows = 1 << 20;  ///< cap per table, at least 3
   /// with statistics: a value seen less often in training goes to the table's rare row
@@ -91,7 +92,7 @@ struct CriteoEncoderOptions {
 /// Turns records into batches: categories into row numbers, integers into numbers of about unit
 /// size. Row 0 of every table is that of "missing". Without statistics, other values are hashed
 /// over the rows from 1 on. With them, row 1 is that of rare and unseen values, and frequent ones
-/// get rows from 2 on: each its own where they fit under max_rows, else hashed.
+/// get rows from 2 on: each its own if they fit under max_rows, else hashed.
 class CriteoEncoder {
  public:
   static constexpr std::int64_t kMissingRow = 0;
@@ -139,7 +140,7 @@ class CriteoEncoder {
   /// Returns what a missing integer counts as, in place of a logarithm.
   static float missing_integer() { return detail::log_integer(CriteoRecord::kMissing); }
 
-  /// Returns the value of each row of a category, where values have rows of their own: row ->
+  /// Returns the value of each row of a category, if values have rows of their own: row ->
   /// value (0 for the two first rows). Of values that share a row, one. Empty without statistics.
   std::vector<std::uint32_t> values(int category) const {
     if (!by_frequency_) return {};

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// What separates and encloses fields, and how much a record may hold.
 struct CsvReaderOptions {
   std::string separator = ",";  ///< between fields; kBlanks: any number of spaces and tabs
   char quote = '"';             ///< around a field; 0: it is a character like others
@@ -128,7 +129,7 @@ class CsvReader {
   }
 
   /// Returns the names of the columns: those of the options, else the first record. Throws
-  /// DataError where there is none. Valid until the next record is read.
+  /// DataError if there is none. Valid until the next record is read.
   std::span<const std::string_view> header() {
     if (options_.columns.empty()) {
       next();
@@ -260,7 +261,7 @@ class CsvReader {
     return p == end && !ended_ ? nullptr : p;
   }
 
-  /// Finds the fields of the record at begin_. Returns its end, or null where more bytes are
+  /// Finds the fields of the record at begin_. Returns its end, or null if more bytes are
   /// needed.
   const char* scan() {
     const char* const begin = buffer_.data() + begin_;

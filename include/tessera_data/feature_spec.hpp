@@ -65,6 +65,7 @@ constexpr std::string_view name_of(DatasetType type) {
 /// Ids that a feature may have per sample.
 inline constexpr std::int64_t kMostHotness = 1 << 20;
 
+/// A feature of a dataset: its type, its ids and how many a sample has.
 struct DatasetFeature {
   DatasetType type = DatasetType::float32;
   std::int64_t cardinality = 0;  ///< ids are in [0, cardinality); 0: not given

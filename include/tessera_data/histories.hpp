@@ -64,6 +64,7 @@ inline void check_max_length(std::int64_t max_length) {
 
 }  // namespace detail
 
+/// A part of a split.
 enum class HistoryPart { train, validation, test };
 
 /// Returns the ranges of "leave one out": a user's last event is the test, the one before it the

@@ -29,10 +29,11 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The columns of a file of events, and how much memory sorting takes.
 struct HistoryReaderOptions {
   /// names of columns; `label` may be empty: then all labels are 1
   std::string user = "user", item = "item", time = "timestamp", label = {};
-  std::string separator = {};  ///< empty: a tab where the first line holds one, else a comma
+  std::string separator = {};  ///< empty: a tab if the first line holds one, else a comma
   char quote = '"';            ///< see CsvReaderOptions
   std::vector<std::string> columns = {}, empty_words = {};
   /// what is before and after the names of the four columns' options in messages
@@ -140,7 +141,7 @@ class HistoryReader {
     if (!options.label.empty()) wanted.push_back({options.label});
     return options.open(path, wanted, 0);
   }
-  /// Reads rows, or text where there are none.
+  /// Reads rows, or text if there are none.
   HistoryReader(RecordSource rows, const std::filesystem::path& path,
                 const HistoryReaderOptions& options)
       : name_(path.string()), options_(options) {
@@ -319,7 +320,7 @@ class HistoryReader {
   HistoryReaderOptions options_;
   std::vector<std::string> user_keys_, item_keys_;
   std::vector<std::int32_t> item_of_;  ///< the number of an item, of that as it first appeared
-  std::vector<HistoryEvent> events_;   ///< where they fit
+  std::vector<HistoryEvent> events_;   ///< if they fit
   std::optional<detail::TemporaryFile> sorted_;
   std::span<const HistoryEvent> mapped_;  ///< of sorted_
   std::vector<std::int64_t> offsets_;

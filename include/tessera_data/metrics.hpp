@@ -84,7 +84,7 @@ class LogLoss {
     detail::check_labels("LogLoss", labels);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double x = logits[i];
-      // no loss where it is right, infinite where it is not: the difference below would be NaN
+      // no loss if it is right, infinite if it is not: the difference below would be NaN
       if (std::isinf(x))
         sum_ += labels[i] == (x > 0 ? 1.0f : 0.0f) ? 0 : std::abs(x);
       else

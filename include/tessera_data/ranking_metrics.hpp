@@ -42,7 +42,7 @@ class RankingMetrics {
   std::span<const std::int64_t> counts() const { return counts_; }
 
   /// Returns the share of rankings with the right item among the first `cutoff`. All three are NaN
-  /// where there are no rankings.
+  /// if there are no rankings.
   double hit_rate() const {
     return mean(cutoff_, [](double) { return 1.0; });
   }

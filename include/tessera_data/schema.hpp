@@ -36,6 +36,7 @@ enum class RowsBy : std::uint8_t { appearance, hash, vocabulary };
 /// ends the reading with a DataError.
 enum class UnknownCategory : std::uint8_t { shared_row, bad_id, error };
 
+/// A column of numbers, and what becomes of them.
 struct NumericColumn {
   std::string name;
   bool log1p = false;        ///< x becomes log(1 + max(x, 0)),
@@ -44,6 +45,7 @@ struct NumericColumn {
   std::optional<float> empty{};
 };
 
+/// A column of categories, and the table that it reads.
 struct CategoricalColumn {
   std::string name;
   std::size_t table = 0;  ///< of the schema's tables

@@ -89,6 +89,7 @@ class PowerLaw {
   double logarithmic_ = 0.0;
 };
 
+/// How the ids of a feature are drawn.
 struct SyntheticFeature {
   std::int64_t rows = 100'000;
   double alpha = 1.05;           ///< of the ids' power law; 0: uniform
@@ -110,6 +111,7 @@ inline std::vector<SyntheticFeature> criteo_like_features(std::int64_t max_rows,
   return features;
 }
 
+/// The law of SyntheticClicks.
 struct SyntheticOptions {
   std::uint64_t seed = 0;
   std::int64_t dense_columns = 13;

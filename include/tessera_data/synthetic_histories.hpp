@@ -15,19 +15,20 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How many users and items SyntheticHistories has, and their law.
 struct SyntheticHistoriesOptions {
   std::int64_t users = 2'000;
   std::int64_t items = 500;
   std::int64_t min_length = 20, max_length = 50;  ///< events of a user: uniform between them
   int lags = 1;            ///< an event follows one of so many before it, by even chances
-  double follow = 0.8;     ///< how often an event follows the law, where that is possible
+  double follow = 0.8;     ///< how often an event follows the law, if that is possible
   double label_logit = 2;  ///< of an event that follows; minus it of one that does not
   std::uint64_t seed = 0;
 };
 
 /// Made-up histories with a law that a model can find. Each item has four successors, likely by
 /// 0.4, 0.3, 0.2 and 0.1. An event follows the last one, or one of the last `lags`: its item is a
-/// successor of that one's; else it is any item. No user has an item twice: where that would be,
+/// successor of that one's; else it is any item. No user has an item twice: if that would be,
 /// any new item comes. The label says, with noise, whether an event follows. A
 /// user's events depend on (seed, user) alone, and are in memory.
 class SyntheticHistories {

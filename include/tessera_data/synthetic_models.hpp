@@ -14,7 +14,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// Tables of one shape: each read by one feature of one id a sample and, where `hotness` is more
+/// Tables of one shape: each read by one feature of one id a sample and, if `hotness` is more
 /// than 1, by another of so many ids.
 struct SyntheticTables {
   int tables = 0;
@@ -97,6 +97,7 @@ inline constexpr std::array<SyntheticTables, 9> colossal_tables{{{100, 300, 100'
 
 }  // namespace detail
 
+/// The models of that benchmark.
 inline constexpr std::array<SyntheticModel, 7> synthetic_models{
     {{"criteo", 13, 1, detail::mlp_sizes<512, 256, 128>, detail::criteo_tables},
      {"tiny", 10, 1, detail::mlp_sizes<256, 128>, detail::tiny_tables},
@@ -107,13 +108,13 @@ inline constexpr std::array<SyntheticModel, 7> synthetic_models{
      {"colossal", 500, 30, detail::mlp_sizes<4096, 2048, 1024, 512, 256>,
       detail::colossal_tables}}};
 
-/// Returns rows of such a table scaled down: no fewer than ten, where it has as many.
+/// Returns rows of such a table scaled down: no fewer than ten, if it has as many.
 constexpr std::int64_t scaled_rows(std::int64_t rows, double scale) {
   const auto scaled = static_cast<std::int64_t>(static_cast<double>(rows) * scale);
   return std::max(scaled, std::min<std::int64_t>(rows, 10));
 }
 
-/// Throws InvalidArgument where there is none of that name.
+/// Throws InvalidArgument if there is none of that name.
 inline const SyntheticModel& synthetic_model(std::string_view name) {
   for (const SyntheticModel& model : synthetic_models)
     if (model.name == name) return model;

@@ -126,7 +126,7 @@ inline CsvReader open_csv(const std::filesystem::path& path, std::span<const Wan
 /// column, or is counted and skipped. The schema must outlive the reader.
 class TabularReader {
  public:
-  /// Begins with the header, where the schema lists no columns.
+  /// Begins with the header, if the schema lists no columns.
   TabularReader(ByteSource source, std::string name, const Schema& schema, std::string separator,
                 BadLines bad_lines = BadLines::fatal)
       : schema_(&schema),
@@ -135,7 +135,7 @@ class TabularReader {
         places_(places(schema, csv_)) {
     choose_lists();
   }
-  /// Reads a whole file, which may be compressed; where `open` knows it, from row `first` on.
+  /// Reads a whole file, which may be compressed; if `open` knows it, from row `first` on.
   TabularReader(const std::filesystem::path& path, const Schema& schema,
                 BadLines bad_lines = BadLines::fatal, const OpenRecords& open = {},
                 std::int64_t first = 0)

@@ -101,15 +101,16 @@ class TabularStatistics {
   std::vector<Moments> moments_;
 };
 
+/// How many rows a TabularEncoder gives, and to which texts.
 struct TabularEncoderOptions {
   std::int64_t max_rows = 1 << 20;  ///< cap of tables that the schema gives no rows, at least 3
-  std::int64_t min_count = 1;       ///< where the schema says nothing
+  std::int64_t min_count = 1;       ///< if the schema says nothing
   std::uint64_t seed = 0;           ///< of the hashes
 };
 
 /// Puts rows in the place of keys, and transformed numbers in that of numbers. Row 0 of a table
 /// is that of an empty field; an empty list is an empty bag. By appearance: row 1 is shared by
-/// unknown texts, known ones get rows from 2 on, each its own where they fit under max_rows, else
+/// unknown texts, known ones get rows from 2 on, each its own if they fit under max_rows, else
 /// hashed. By hash: rows from 1 on. Keys of a vocabulary stay keys.
 class TabularEncoder {
  public:
@@ -151,7 +152,7 @@ class TabularEncoder {
   /// Returns rows of each table.
   const std::vector<std::int64_t>& rows() const { return rows_; }
 
-  /// Transforms a block in place; an id may be -1 where the schema says `unknown: bad_id`. Throws
+  /// Transforms a block in place; an id may be -1 if the schema says `unknown: bad_id`. Throws
   /// DataError for an unknown text where it says `unknown: error`; `where` names the block there.
   void encode(TabularBlock& block, std::string_view where = "a block") const {
     encode_numbers(block, where);

@@ -28,6 +28,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which samples of a TabularFile are tests, how they are shuffled, and by how many threads read.
 struct TabularFileOptions {
   double test_fraction = 0.1;  ///< share of the samples, the last ones, that are not trained on
   BadLines bad_lines = BadLines::fatal;

@@ -108,8 +108,7 @@ class YamlDocument {
     }
     void OnAlias(const Mark& mark, YAML::anchor_t anchor) override {
       const auto found = anchors_.find(anchor);
-      if (found == anchors_.end())
-        document_.fail(mark, "the alias stands inside what it stands for");
+      if (found == anchors_.end()) document_.fail(mark, "the alias is inside what it names");
       if (expects_key()) document_.fail(mark, "a key must be a scalar, not an alias");
       attach(mark, found->second);
     }

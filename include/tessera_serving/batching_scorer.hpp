@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How many samples a BatchingScorer joins, how long it waits, and how many may wait.
 struct BatchingOptions {
   /// Requests are joined up to so many samples; one that has more goes alone.
   std::int64_t max_samples = 256;
@@ -70,7 +71,7 @@ class BatchingScorer {
 
   const FrozenModel& model() const { return model_; }
 
-  /// Returns at once: false, with nothing done, where too many samples wait already.
+  /// Returns at once: false, with nothing done, if too many samples wait already.
   bool submit(Request& request) {
     {
       const std::lock_guard lock(mutex_);
@@ -86,7 +87,7 @@ class BatchingScorer {
     return true;
   }
 
-  /// Waits for the scores. Throws what scoring throws, and Error where too many samples wait.
+  /// Waits for the scores. Throws what scoring throws, and Error if too many samples wait.
   void score(const EncodedSamples& samples, std::span<float> scores) {
     std::mutex mutex;
     std::condition_variable over;

@@ -29,9 +29,10 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which tables freeze_checkpoint takes, and in which formats.
 struct FreezeOptions {
   /// Which tables, by patterns of their names in which '*' matches any text; empty: all. Dense
-  /// layers have weights of two extents, too: name the tables where a checkpoint has such.
+  /// layers have weights of two extents, too: name the tables if a checkpoint has such.
   std::vector<std::string> tables{};
   RowFormat format = RowFormat::fp32;
   /// Other formats for the tables of a pattern; the last that fits counts.

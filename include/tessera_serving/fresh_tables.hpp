@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How FreshTables freezes whole checkpoints, and the folder for the files.
 struct FollowOptions {
   FreezeOptions freeze{};  ///< of whole checkpoints
   /// The folder for the frozen files of whole checkpoints. Programs of one machine that give the

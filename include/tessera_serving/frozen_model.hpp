@@ -42,6 +42,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The formats of a FrozenModel's tables, their file, and whether batches are padded.
 struct FrozenModelOptions {
   /// Of the tables' rows, and others for tables whose names fit a pattern: see FreezeOptions.
   RowFormat format = RowFormat::fp32;
@@ -115,7 +116,7 @@ class FrozenModel {
     to_probabilities(scores);
   }
   /// Scores one user with each candidate: `user` is one sample of some columns, `candidates` have
-  /// the others. The user's vectors, and the bottom MLP where all numbers are the user's, are
+  /// the others. The user's vectors, and the bottom MLP if all numbers are the user's, are
   /// computed once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that
   /// both have, or neither.
   void score(const EncodedSamples& user, const EncodedSamples& candidates,

@@ -31,6 +31,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Whether FrozenTables compares checksums.
 struct FrozenOptions {
   /// Reads every byte once and compares the checksums. Without it, damage shows as wrong vectors.
   bool verify = true;
@@ -73,7 +74,7 @@ class FrozenTables {
 
   const std::string& file() const { return file_->name(); }
   const std::vector<Table>& tables() const { return tables_; }
-  /// Throws InvalidArgument where there is none of that name.
+  /// Throws InvalidArgument if there is none of that name.
   const Table& table(std::string_view name) const {
     const auto found = std::find_if(tables_.begin(), tables_.end(),
                                     [&](const Table& t) { return t.name == name; });

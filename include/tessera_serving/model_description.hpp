@@ -72,7 +72,7 @@ struct CategoryInput {
   bool list = false;  ///< any number of entries per sample, else one
 };
 
-/// The keys of a table whose rows are those of a list. Key i has row rows[i], or 2 + i where `rows`
+/// The keys of a table whose rows are those of a list. Key i has row rows[i], or 2 + i if `rows`
 /// is empty.
 struct KeyList {
   std::vector<std::int64_t> keys;
@@ -115,7 +115,7 @@ struct ModelDescription {
   std::vector<TableInput> tables{};
   std::vector<CategoryInput> features{};  ///< in the order of their vectors
 
-  /// Returns the inputs of the first layers; a 1 where there is no numeric column.
+  /// Returns the inputs of the first layers; a 1 if there is no numeric column.
   std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
   /// Returns the columns of what comes before the features' vectors.
   std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
@@ -135,7 +135,7 @@ struct ModelDescription {
     return widths;
   }
 
-  /// Throws InvalidArgument where there is none of that name.
+  /// Throws InvalidArgument if there is none of that name.
   const TableInput& table(std::string_view name) const {
     const auto found = std::find_if(tables.begin(), tables.end(),
                                     [&](const TableInput& t) { return t.name == name; });
@@ -507,7 +507,7 @@ inline void add_model_description(CheckpointContents& contents, const ModelDescr
   detail::add_key_lists(contents, lists);
 }
 
-/// Returns what a checkpoint says of its model. Throws DataError, naming the checkpoint, where it
+/// Returns what a checkpoint says of its model. Throws DataError, naming the checkpoint, if it
 /// says nothing: one of an earlier version, an increment, or of another program.
 inline ModelDescription read_model_description(CheckpointReader& reader) {
   require<DataError>(reader.has_file(ModelDescription::kFile),

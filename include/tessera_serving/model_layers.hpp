@@ -236,7 +236,7 @@ class ModelScratch {
   Mlp<> top_;
   std::optional<CrossInteraction<Linear<>>> cross_;
   std::optional<AnyDotInteraction<>> dot_;  ///< neither: vectors side by side
-  std::vector<Projection> projections_;     ///< by width; empty where all have one
+  std::vector<Projection> projections_;     ///< by width; empty if all have one
   Floats vectors_, products_, numbers_, logits_, scales_, row_, projected_;
 };
 

@@ -39,7 +39,7 @@ struct RowsWithOverlay {
   void foresee(std::int64_t row) const { overlay.foresee(row); }
 };
 
-/// Pools bags [first, last): as op::Lookup does on the host, with the same bits where rows are
+/// Pools bags [first, last): as op::Lookup does on the host, with the same bits if rows are
 /// elements. Codes become floats, in one rounding, before they are summed.
 template <class Row, bool Weighted, class Rows, IdType Id>
 void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64_t first,

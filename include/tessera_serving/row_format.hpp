@@ -22,6 +22,7 @@ namespace tessera { inline namespace v0 {
 /// (quantized_rows.hpp).
 enum class RowFormat : std::uint8_t { fp32, bf16, fp16, int8, int8_half, int4 };
 
+/// The formats' names, in the order of RowFormat.
 inline constexpr std::array<std::string_view, 6> row_format_names{"fp32", "bf16",      "fp16",
                                                                   "int8", "int8-half", "int4"};
 constexpr std::string_view to_string(RowFormat format) {
@@ -65,7 +66,7 @@ struct Int8Codes {
     return {c.codes + columns, c.scale, c.offset};
   }
 };
-/// What the codes 0 to 15 of a row mean, in one register where the processor has such.
+/// What the codes 0 to 15 of a row mean, in one register if the processor has such.
 #if defined(__AVX512F__)
 using Int4Values = Vector<float, 16>;
 inline Int4Values int4_values(float scale, float offset) {
@@ -89,7 +90,7 @@ struct Int4Codes {
   }
 };
 
-/// Returns two neighbouring halves as floats: by one instruction where the processor has it.
+/// Returns two neighbouring halves as floats: by one instruction if the processor has it.
 inline std::array<float, 2> two_halves(const std::byte* at) {
 #if defined(__F16C__)
   const Vector<std::int32_t, 4> halves{read_as<std::int32_t>(at)};
@@ -102,7 +103,7 @@ inline std::array<float, 2> two_halves(const std::byte* at) {
 }
 
 /// Returns N bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per
-/// lane; of whole registers the instruction is named where the processor has it.
+/// lane; of whole registers the instruction is named if the processor has it.
 template <int N>
 [[gnu::always_inline]] inline Vector<float, N> floats_of_bytes(const std::byte* at) {
   using Words = Vector<std::int32_t, N>;

@@ -204,10 +204,10 @@ TEST_CASE("tensors that don't fit the data") {
   CHECK(has(two(front, front), "tensor 'b'"));
   CHECK(has(two(front, R"([3],"data_offsets":[4,7])"), "1 bytes follow the last tensor"));
   CHECK(has(two(front, R"([5],"data_offsets":[4,9])"),
-            "its bytes [4, 9) lie outside the 8 bytes of data; is the file truncated?"));
-  CHECK(has(two(R"([4],"data_offsets":[4,0])", back), "its bytes [4, 0) lie outside"));
+            "its bytes [4, 9) are outside the 8 bytes of data; is the file truncated?"));
+  CHECK(has(two(R"([4],"data_offsets":[4,0])", back), "its bytes [4, 0) are outside"));
   CHECK(has(two(R"([3],"data_offsets":[0,4])", back), "U8 of shape [3] does not fill 4 bytes"));
-  CHECK(has(two(front, R"([4],"data_offsets":[4,18446744073709551615])"), "lie outside"));
+  CHECK(has(two(front, R"([4],"data_offsets":[4,18446744073709551615])"), "are outside"));
 
   const auto one = [](const std::string& type, const std::string& shape) {
     return fault(file_of(

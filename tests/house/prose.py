@@ -5,7 +5,8 @@
     prose.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 
 One sentence a source line, so that a change shows in a diff; table cells of at most 100 characters; headings in place of paragraphs that
-begin in bold; and none of WORDS, nor in headers' comments. A comment above a function begins with a verb: Returns, Throws, Makes.
+begin in bold; and none of WORDS, nor in headers' comments, nor in texts of headers and programs. A comment above a function begins with a
+verb: Returns, Throws, Makes.
 README.md is short. Links from any page lead to files and headings that are there, and to every page leads a README.md. A decision has a date.
 """
 import pathlib
@@ -23,9 +24,18 @@ WORDS = [  # what must not be there, and what to write
     (re.compile(r"\blies?\b", re.I), "'lies': 'is'"),
     (re.compile(r"\bas (?:it is|they are)\b(?! \w+(?:ed|en)\b)", re.I), "'as it is': 'unchanged', or nothing"),
 ]
-PAGE_WORDS = WORDS + [
+OF_A_CONDITION = "'where' of a condition: 'if'"
+CONDITIONS = [  # of comments and pages
+    (re.compile(r"\b(?:[Tt]hrows?\b(?: \w+)?(?: on (?:every|all) ranks?)?|[Nn]ull|[Ff]alse(?:, on (?:every|all) ranks?)?|[Tt]rue|[Ee]mpty|-1|0|fewer|"
+                r"(?:InvalidArgument|\w+Error|BadId)(?: on every rank)?|unchanged),? where\b"), OF_A_CONDITION),
+    (re.compile(r"\bwhere (?:(?:there|it|that|this) (?:is|are|has) (?:no|none|not|one|any|given|negative)\b|(?:they|ranks|counts|sizes) differ\b|"
+                r"they (?:do not|don't|cannot)\b|(?:one|some|all|none|no|any|every) (?:of|is|are|ranks?|rows|ids|tables)\b|"
+                r"it (?:can|cannot|could|pays|has|matters)\b|that (?:is|can|could|would|pays)\b|"
+                r"[\w ]{0,30}(?:is|are|were|was) (?:not )?(?:installed|given|wanted|possible|cut|replicated|needed|asked for)\b)"), OF_A_CONDITION),
+]
+PAGE_WORDS = WORDS + CONDITIONS + [
     (re.compile(r"\bof (?:one's|a user's) own\b", re.I), "'of one's own': 'your own'"),
-    (re.compile(r"(?:^|[.:;] )Where\b(?![^.]*\?)|\b(?:only|except|but|and|or) where\b|\bwhere (?:there|no)\b"), "'where' of a condition: 'if'"),
+    (re.compile(r"(?:^|[.:;] )Where\b(?![^.]*\?)|\b(?:only|except|but|and|or) where\b|\bwhere (?:there|no)\b"), OF_A_CONDITION),
 ]
 VERB = re.compile(r"[A-Z][a-z]+s\b|(?:Return|Note|Called|Collective)\b")
 NO_VERBS = set("""As Always Its Bags Bits Blocks Bytes Chunks Columns Communicators Constraints Elements Entries Features Floats Gradients Ids Inputs
@@ -33,11 +43,17 @@ NO_VERBS = set("""As Always Its Bags Bits Blocks Bytes Chunks Columns Communicat
     Rectangles Requests Results Rows Seconds Sizes Slots Tables Tensors Texts This Threads Vectors Weights Words""".split())
 LEADS = re.compile(r"\s*(?:\[\[.*?\]\]|template\s*(?=<)|requires\b|[A-Z_]{4,}(?:\([^()]*\))?|(?:inline|static|constexpr|consteval|explicit|virtual|"
                    r"friend|extern|__\w+__)\b)")
+TEXT = re.compile(r'"(?:\\.|[^"\\])*"')
 FENCE = re.compile(r"^\s*```")
 ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) +")
 DATED = re.compile(r"\A# .*\n\n.*, [1-9]\d? [A-Z][a-z]+ 20\d\d\.\n")
 ENDS = re.compile(r"[.!?:;][\"')\]*_]*$")
 NEXT = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bvs)[.!?][\"')\]]* +(?=[A-Z\"(\[`*])")
+
+
+def refused(text, words):
+    """What to write in place of words of a text."""
+    return dict.fromkeys(instead for word, instead in words if word.search(text))
 
 
 def plain(text):
@@ -56,9 +72,8 @@ def faults_of(text):
         if fenced or line.startswith("    ") and before is None or line.startswith("<!--"):
             continue
         seen = plain(line)
-        for word, instead in PAGE_WORDS:
-            if word.search(seen):
-                yield number, instead
+        for instead in refused(seen, PAGE_WORDS):
+            yield number, instead
         if line.startswith("|"):
             before = None
             for cell in re.split(r"(?<!\\)\|", seen)[1:-1]:
@@ -150,6 +165,16 @@ def verb_faults(text):
         at += len(line)
 
 
+def text_faults(root):
+    """WORDS in what headers and programs print."""
+    for path in sorted(p for folder in ("include", "examples", "bench") for p in (root / folder).rglob("*")):
+        if path.suffix in {".hpp", ".cuh", ".cpp", ".cu"}:
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for text in TEXT.findall(line.split("//")[0]):
+                    for instead in refused(text, WORDS):
+                        yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
+
+
 def comment_faults(root):
     """Of the headers' comments."""
     for path in sorted((root / "include").rglob("*")):
@@ -160,14 +185,14 @@ def comment_faults(root):
             yield f"{path.relative_to(root).as_posix()}:{number}: {fault}"
         for number, line in enumerate(text.splitlines(), 1):
             comment = re.search(r"//[/!]?<? ?(.*)", line)
-            for word, instead in WORDS if comment else ():
-                if word.search(plain(comment[1])):
-                    yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
+            for instead in refused(plain(comment[1]), WORDS + CONDITIONS) if comment else ():
+                yield f"{path.relative_to(root).as_posix()}:{number}: {instead}"
 
 
 def all_faults(root):
     root = root.resolve()
     yield from comment_faults(root)
+    yield from text_faults(root)
     pages = [p for p in (root / "README.md", *sorted((root / "docs").rglob("*.md"))) if p.exists()]
     yield from broken_links(root, {path: path.read_text() for path in pages})
     for path in pages:

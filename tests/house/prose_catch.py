@@ -42,6 +42,8 @@ PLANTED = [
     ("docs/decisions/one.md", "# One\n\nIt is so.\n", "one.md:3: a decision says when"),
     ("include/tessera/core/one.hpp", "int two();  ///< nobody's\n", "core/one.hpp:15: 'nobody'"),
     ("include/tessera/core/one.hpp", "/// The row lies there.\n", "'lies'"),
+    ("include/tessera/core/one.hpp", "/// Throws Error where rows differ.\n", "core/one.hpp:15: 'where' of a condition"),
+    ("include/tessera/core/one.hpp", 'inline auto text = "it stands there";\n', "core/one.hpp:15: 'stands'"),
     ("include/tessera/core/one.hpp", "/// The sum.\ntemplate <class T>\n  requires(sizeof(T) > 1)\nstd::vector<T> sum(T x);\n", "not 'The'"),
     ("include/tessera/core/one.hpp", "/// Rows of it.\n/// Throws.\n[[nodiscard]] constexpr int rows();\n", "not 'Rows'"),
     ("README.md", "\n" * 110, "113 lines, at most 110"),

@@ -12,12 +12,15 @@ or in a page of docs/ for users. Pages that tell how Tessera is built, why, and 
 """
 import bisect
 import collections
+import functools
 import pathlib
 import re
 import sys
 
 NOT_FOR_USERS = {"CONTRIBUTING.md", "api.md", "architecture.md", "benchmarks.md", "decisions/", "performance.md"}  # of docs/
 PUBLIC_NAMESPACES = {"tessera", "tessera::laws", "tessera::math", "tessera::jagged", "tessera::dlpack", "tessera::cuembed"}
+# Pages that use names, or list them, which others explain.
+IN_PASSING = re.compile(r"(?:^|/)docs/(?:first_day/.*|CHANGELOG|features|from_torchrec|hello|tutorial|versions)\.md$")
 IDENTIFIER = r"[A-Za-z_]\w*"
 NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
                    re.DOTALL | re.MULTILINE)
@@ -117,6 +120,7 @@ def further(statement, first):
         i += 1
 
 
+@functools.cache
 def names_of(text):
     """(name, line) of everything that a header declares in the public namespaces, one entry a name."""
     text = without_noise(text)
@@ -198,7 +202,7 @@ def faults_of(root):
         if header.suffix in {".hpp", ".cuh"}:
             for name, line in names_of(header.read_text()):
                 if name not in words:
-                    yield (f"{header.relative_to(root)}:{line}: {name} is public and stands on no page for users: name it as code on a "
+                    yield (f"{header.relative_to(root)}:{line}: {name} is public and on no page for users: name it as code on a "
                            f"page of docs/ but {', '.join(sorted(NOT_FOR_USERS))} or use it in an example; what is not for users "
                            "belongs in tessera::detail")
 
@@ -243,26 +247,45 @@ def door_of(header, doors):
     return header
 
 
-def index(root):
-    """docs/api.md."""
+def worth(page, name):
+    """How much a mention of a name counts there: more on the page of what its end is called, as a communicator's, less in passing."""
+    return (4 if name.lower().endswith(page.stem.replace("_", "")) else 1) / (2 if IN_PASSING.search(page.as_posix()) else 1)
+
+
+def listed(root):
+    """{name: (door, first sentence, place)} of all public names."""
     doors, include = doors_of(root), root / "include"
-    pages = [(page, collections.Counter(code_words(page.read_text()))) for page in pages_of(root) if page.name != "README.md"]
-    names = {}  # name: (door, sentence)
+    names = {}
     for header in sorted(include.rglob("*"), key=lambda p: (p.suffix != ".hpp", p.as_posix())):
         if header.suffix in {".hpp", ".cuh"}:
             text = header.read_text()
+            lines = text.splitlines()
             for name, line in names_of(text):
-                sentence = first_sentence(text.splitlines(), line)
+                sentence = first_sentence(lines, line)
                 if name not in names or not names[name][1] and sentence:
-                    names[name] = (door_of(header.relative_to(include).as_posix(), doors), sentence)
+                    names[name] = (door_of(header.relative_to(include).as_posix(), doors), sentence, f"{header.relative_to(root)}:{line}")
+    return names
+
+
+def uncommented(root):
+    for name, (_, sentence, place) in listed(root).items():
+        if not sentence:
+            yield f"{place}: {name} is public and has no comment: its first sentence is what docs/api.md says of it"
+
+
+def index(root):
+    """docs/api.md."""
+    pages = [(page, collections.Counter(code_words(page.read_text()))) for page in pages_of(root)
+             if page not in (root / "README.md", root / "docs/README.md")]
+    names = listed(root)
     lines = ["# Every public name", "",
              "Made from the headers by `tests/house/public_names.py --index`: name, first sentence of its comment, page.", ""]
-    for door in sorted({door for door, _ in names.values()}, key=lambda d: (not d.startswith("tessera/"), d.count("/") > 1, d)):
+    for door in sorted({door for door, *_ in names.values()}, key=lambda d: (not d.startswith("tessera/"), d.count("/") > 1, d)):
         lines += [f"## <{door}>", ""]
-        for name in sorted((n for n, (d, _) in names.items() if d == door), key=lambda n: (n.lower(), n)):
-            page, count = max(((page, counter[name]) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
+        for name in sorted((n for n, (d, *_) in names.items() if d == door), key=lambda n: (n.lower(), n)):
+            page, count = max(((page, counter[name] * worth(page, name)) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
             where = page.relative_to(root / "docs").as_posix() if count else ""
-            lines.append(f"- `{name}`" + (f": {names[name][1]}" if names[name][1] else "") + (f" ([{page.stem}]({where}))" if count else ""))
+            lines.append(f"- `{name}`" + (f": {names[name][1]}" if names[name][1] else "") + (f" ([{(page if page.stem != 'README' else page.parent).stem}]({where}))" if count else ""))
         lines.append("")
     return "\n".join(lines)
 
@@ -271,7 +294,7 @@ def main():
     if sys.argv[1] == "--index":
         print(index(pathlib.Path(sys.argv[2])), end="")
         return 0
-    faults = list(faults_of(pathlib.Path(sys.argv[1])))
+    faults = [*faults_of(pathlib.Path(sys.argv[1])), *uncommented(pathlib.Path(sys.argv[1]))]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""A small clean tree passes public_names.py; each name planted in it that stands on no page is named, and nothing else."""
+"""A small clean tree passes public_names.py; each name planted in it that is on no page is named, each without a comment too, and nothing else."""
 import pathlib
 import sys
 import tempfile
@@ -79,6 +79,9 @@ def main():
         write(pathlib.Path(folder), "include/tessera/plan.hpp", "#include <tessera/core/more.hpp>\n")
         write(pathlib.Path(folder), "include/tessera/core/more.hpp",
               "#include <tessera/core/view.hpp>\n" + OPEN + "/// Adds rows. Throws.\ntemplate <class T>\n  requires(true)\nvoid add_rows(T);\n" + CLOSE)
+        bare = sorted(fault.split(": ")[1].split()[0] for fault in public_names.uncommented(pathlib.Path(folder)))
+        if bare != ["Rest", "Viewed", "Way", "kRows", "size_of"]:
+            failures.append(f"without a comment: {bare}")
         index = public_names.index(pathlib.Path(folder))
         for line in ("## <tessera/plan.hpp>\n\n- `add_rows`: Adds rows\n", "- `View`: Hidden, `hidden()` ([page](page.md))\n",
                      "- `Viewed` ([page](page.md))\n\n## <tessera/core/rest.hpp>\n\n- `Rest`\n- `Way`\n"):

@@ -208,7 +208,7 @@ def is_for_users(name, names):
     if name.endswith(".md"):
         return name == "README.md" or (name.startswith("docs/") and name not in INSIDE_PAGES and not name.startswith("docs/decisions/"))
     example = re.fullmatch(r"examples/(\w+)\.c(?:pp|u)", name)
-    return name.startswith("tests/house/consumer/") or bool(example and not any(n.startswith(f"examples/{example[1]}/") for n in names))
+    return name.startswith(("tests/house/consumer/", "examples/from_config/")) or bool(example and not any(n.startswith(f"examples/{example[1]}/") for n in names))
 
 
 def rooms_behind_doors(texts, headers):

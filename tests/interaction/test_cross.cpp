@@ -202,8 +202,8 @@ TEST_CASE("options and views of the wrong shape") {
                        "CrossInteraction: rank must not be negative (0 is full rank), is -1",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.precision = DensePrecision::bfloat16}),
-                       "CrossInteraction: these linear layers multiply floats alone; leave the "
-                       "precision as it is",
+                       "CrossInteraction: these linear layers multiply floats alone; leave out the "
+                       "precision",
                        InvalidArgument);
   Cross cross(4);
   Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);

@@ -238,7 +238,7 @@ TEST_CASE("what was there stays until the new files are complete") {
   };
   for (const char* const form : {"to-tsv", "to-csv"})
     refused(form + (" '" + dir + "' '" + dir + "/train/label.bin'"), 2,
-            "lies in the folder that DIR reads");
+            "is in the folder that DIR reads");
   CHECK(content(dir) == good);
   REQUIRE(convert("to-binary '" + path("own.csv") + "' '" + path("csv") + "' --schema '" +
                   path("own.yaml") + "' --test-fraction 0 --min-count 1")

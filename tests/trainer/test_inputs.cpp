@@ -83,7 +83,7 @@ TEST_CASE("no option waits for a pipe, and a file of options that cannot be read
   CHECK(check_fails("--config '" + config + "'", "more bytes)", 2).err.size() < 2'200);
   for (const char* option : {"--log", "--json", "--report", "--predictions", "--trace"})
     check_fails("--samples 200 --max-rows 10 " + (option + (" '" + pipe + "'")) + kSmall,
-                option + (": cannot write '" + pipe) + "': nobody reads this pipe");
+                option + (": cannot write '" + pipe) + "': no process reads this pipe");
   for (const std::string name : {"a\nb", "a\rb", "a'\"b"}) {
     write(folder.path / name, clicks(200));
     // in the shell's quotes
@@ -105,12 +105,12 @@ TEST_CASE("results never take the place of a checkpoint's files or of data in a 
   for (const char* option : {"--log", "--json", "--report", "--predictions", "--trace"})
     check_fails("--samples 200 --max-rows 10 " +
                     (option + (" '" + (checkpoint / "model.json").string() + "'")) + kSmall,
-                "lies in a checkpoint");
+                "is in a checkpoint");
   CHECK(text_of(checkpoint / "model.json") == before);
   std::filesystem::create_directory(folder.path / "set");
   check_fails("--data '" + (folder.path / "set").string() + "' --json '" +
                   (folder.path / "set" / "label.bin").string() + "'" + kSmall,
-              "lies in the folder that --data reads", 2);
+              "is in the folder that --data reads", 2);
 }
 
 TEST_CASE("a file of another kind: columns that there are and that there should be") {

@@ -594,9 +594,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
   std::ofstream(shop.at("other.json"))
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
-  says(model + "--plans auto,auto", "'auto' stands twice", 2);
+  says(model + "--plans auto,auto", "'auto' is in a list twice", 2);
   says(model + "--axes colour", "colour not in {deduplicate,optimizer,codec,precision,overlap}", 2);
-  says(model + "--axes overlap,overlap", "'overlap' stands twice", 2);
+  says(model + "--axes overlap,overlap", "'overlap' is in a list twice", 2);
   says(model + "--axes overlap --ranks 2,ghost:4", "overlap is not measured on 'ghost:4'", 2);
   says("--model none.json", "none.json");
   says("", "--model is required", 2);

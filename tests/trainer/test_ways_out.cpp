@@ -213,14 +213,14 @@ TEST_CASE("what cannot be exported says why, and leaves no file") {
     const std::string inside = "'" + (latest / file).string() + "'";
     const bool exists = std::filesystem::exists(latest / file);
     const std::string before = text_of(latest / file);
-    fails("--checkpoint '" + run + "' --output " + inside, 1, "lies in a checkpoint");
+    fails("--checkpoint '" + run + "' --output " + inside, 1, "is in a checkpoint");
     const Outcome page = train_dlrm(
         "latency --seconds 0.01 --batch-sizes 1 --threads 1 --loads 0.5 "
         "--checkpoint '" +
             run + "' --page " + inside,
         false, "", "evaluate_model");
     CHECK(page.status == 1);
-    CHECK(page.err.find("--page: '" + (latest / file).string() + "' lies in a checkpoint") !=
+    CHECK(page.err.find("--page: '" + (latest / file).string() + "' is in a checkpoint") !=
           std::string::npos);
     CHECK(std::filesystem::exists(latest / file) == exists);
     CHECK(text_of(latest / file) == before);

@@ -35,6 +35,7 @@ template <class T>
 struct GetElemType {
   using Type = T;
 };
+/// The same, shorter: a table's element type.
 template <class T>
 using GetElemT = typename GetElemType<T>::Type;
 

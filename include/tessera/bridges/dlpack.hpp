@@ -117,7 +117,7 @@ struct DlpackRows {
   std::int64_t rows = 0, columns = 0, stride = 0;
 };
 
-/// Throws where the elements are not rows of neighbours that fit into memory.
+/// Throws if the elements are not rows of neighbours that fit into memory.
 inline DlpackRows rows_of_dlpack(const dlpack::Tensor& tensor, std::size_t element_bytes) {
   require(tensor.ndim == 1 || tensor.ndim == 2,
           "from_dlpack: the tensor has {} dimensions; a matrix has 2, a list of values has 1",
@@ -196,7 +196,7 @@ class DlpackTensor {
 /// Takes a tensor of another library over, without a copy: float, double, Half, BFloat16, integers
 /// or bool of one or two dimensions, whose rows may be apart. `tensor`: a pointer to DLPack's
 /// struct of either form, from this header or another. `user`: who is to read it: the host, or a
-/// GPU. For a read-only tensor ask for `const T`. Throws InvalidArgument where it does not fit; the
+/// GPU. For a read-only tensor ask for `const T`. Throws InvalidArgument if it does not fit; the
 /// tensor is the caller's then, its deleter not called.
 ///
 ///     DlpackTensor<const float> weights = from_dlpack<const float>(tensor);

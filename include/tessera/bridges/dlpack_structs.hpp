@@ -25,6 +25,7 @@ struct Device {
   std::int32_t device_id = 0;
 };
 
+/// Kinds of numbers.
 enum class TypeCode : std::uint8_t {
   int_ = 0,
   uint = 1,
@@ -60,6 +61,7 @@ struct ManagedTensor {
   void (*deleter)(ManagedTensor*) = nullptr;
 };
 
+/// The flag of a tensor that its consumer must not write to.
 inline constexpr std::uint64_t flag_read_only = 1;
 
 /// The form of DLPack 1: capsules named "dltensor_versioned".

@@ -17,6 +17,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How AsyncSave saves, and how much memory it may take meanwhile.
 struct AsyncSaveOptions {
   SaveOptions save{};
   /// a rank's rows copied aside, at most; then updates wait for the writer

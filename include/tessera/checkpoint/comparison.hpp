@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Which differences between a checkpoint and a model a load accepts.
 struct LoadOptions {
   /// Names in the model -> names in the checkpoint, of tensors ("C1.weight") or of tables ("C1":
   /// all its tensors).

@@ -236,7 +236,7 @@ class CheckpointContents {
   const std::vector<detail::TensorSpec>& tensors() const { return tensors_; }
   const std::vector<detail::CheckpointRows>& rows() const { return rows_; }
   /// Returns, by collection, what makes it tell an observer of its updates, or no longer; empty
-  /// where the host cannot see them.
+  /// if the host cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   /// Begins to mark the rows that its updates change.
   const std::vector<std::function<std::unique_ptr<detail::RowMarks>()>>& marks() const {
@@ -269,7 +269,7 @@ class CheckpointContents {
   }
 
   /// Makes these the contents of an increment: tables have `totals` rows (by their first tensor)
-  /// and `pieces` of them; numbers[i] are those of pieces[i], empty where another rank writes them.
+  /// and `pieces` of them; numbers[i] are those of pieces[i], empty if another rank writes them.
   void make_sparse(const std::map<std::int32_t, std::int64_t>& totals,
                    std::vector<detail::CheckpointRows> pieces,
                    const std::deque<std::vector<std::int64_t>>& numbers) {

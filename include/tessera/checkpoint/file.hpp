@@ -108,7 +108,7 @@ class File {
   }
 
   /// Returns false if another open file, of this process or another, has the lock. It is released
-  /// when the file is closed, at the latest when the process ends. Always true where the file
+  /// when the file is closed, at the latest when the process ends. Always true if the file
   /// system has no locks.
   bool try_lock() { return ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 

@@ -73,7 +73,7 @@ struct FilePlan {
       add_group(tensors, g, groups[g], members[groups[g]], max_file_bytes);
   }
 
-  /// Plans one .npy file for each tensor. Throws InvalidArgument where two names become one.
+  /// Plans one .npy file for each tensor. Throws InvalidArgument if two names become one.
   static FilePlan npy(std::span<const TensorSpec> tensors) {
     FilePlan plan({}, 1);
     plan.pieces.resize(tensors.size());

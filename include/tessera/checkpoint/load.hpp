@@ -27,7 +27,7 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// Copies elements, from one storage precision to another where they differ (rounded to nearest,
+/// Copies elements, from one storage precision to another if they differ (rounded to nearest,
 /// ties to even). Throws DataError for types that cannot be converted.
 inline void convert_elements(const std::byte* from, TensorType from_type, std::byte* to,
                              TensorType to_type, std::int64_t count) {

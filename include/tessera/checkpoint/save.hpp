@@ -25,6 +25,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How many checkpoints a save keeps, how it writes, and what it refuses.
 struct SaveOptions {
   /// checkpoints up to this step that stay, this one included; 0: all
   int keep = 0;

@@ -26,7 +26,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
 /// writer takes the rows block by block; before an update changes a row that the writer has not
 /// reached, the row is copied aside. Small tensors (all but tables), and a GPU's tables, whose
-/// updates are not announced, are copied at once; those in files are cloned where the file system
+/// updates are not announced, are copied at once; those in files are cloned if the file system
 /// can. Extra memory of the host: those, one bit for each row, and at most about `memory_bytes` of
 /// rows: when they are full, updates wait for the writer. Updates come from one thread, the writer
 /// is another.

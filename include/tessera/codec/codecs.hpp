@@ -155,7 +155,7 @@ struct Int8 {
     return bits ^ ((bits >> 31) & 0x7fffffff);
   }
 
-  /// Returns half the codes per unit; 0 where every code is 0: rows without a range, or with a NaN.
+  /// Returns half the codes per unit; 0 if every code is 0: rows without a range, or with a NaN.
   TESSERA_HOST_DEVICE static float half_codes_per_unit(const Header& head) {
     return head.scale > 0 ? 2.0f / head.scale : 0.0f;
   }

@@ -49,8 +49,8 @@ class EmbeddingCollection
   static_assert(SoundPlan<Groups::fault>::value);
 
  public:
-  /// The collectives that this plan needs on more than one rank: all_gather where tables are
-  /// replicated, all_to_all where some are not. The option NonFinite::reject needs all_reduce, too.
+  /// The collectives that this plan needs on more than one rank: all_gather if tables are
+  /// replicated, all_to_all if some are not. The option NonFinite::reject needs all_reduce, too.
   static constexpr Collective needs =
       (plan::replicates ? Collective::all_gather : Collective::none) |
       (plan::exchanges ? Collective::all_to_all : Collective::none);

@@ -187,7 +187,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Does as `backward`, but rows wait for `apply`: gradients of several batches, and of several
   /// losses on one of them (the same `pooled` again), are summed, for one step. False, on every
-  /// rank, where `split` refuses the gradients: leave those that dense layers have of this batch
+  /// rank, if `split` refuses the gradients: leave those that dense layers have of this batch
   /// out, too.
   template <IdType Id>
   bool accumulate(const Found<Id>& pooled, Gradient gradient,
@@ -255,7 +255,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return {output, &step, step.progress.turn()};
   }
 
-  // ---- the stages; a step passes them in this order. Each throws InvalidArgument where it is not
+  // ---- the stages; a step passes them in this order. Each throws InvalidArgument if it is not
   // the step's next one, and then changes nothing ----
 
   /// Checks ids and sends them to the ranks that own their rows.
@@ -295,7 +295,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     Calls<Id>::exchange(stages_, step, communicator_, backend_);
   }
 
-  /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
+  /// Puts the vectors that came back into their columns; adds if a table is cut by rows.
   /// `output`: as given to lookup.
   template <IdType Id>
   void assemble(StepState<Id>& step, Output output) const {
@@ -308,7 +308,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     Calls<Id>::end(stages_, step);
   }
 
-  /// Cuts the gradients into what each owner needs. False, on every rank, where
+  /// Cuts the gradients into what each owner needs. False, on every rank, if
   /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and
   /// the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>

@@ -32,7 +32,7 @@ concept Interruptible = requires(C& c, const std::string& text) { c.interrupt(te
 /// backend of its own: on a GPU, one with another stream. Results are those of routing in turn, bit
 /// for bit. Over a communicator whose calls go to a stream (`queues_calls`, NCCL's) there is no
 /// thread: `start` makes them on the other stream, so that all ranks make all calls in one order,
-/// and waits for sizes only where batches are not promised to be equal.
+/// and waits for sizes only if batches are not promised to be equal.
 ///
 ///   RouteAhead<Embeddings, std::int32_t, Comm, Host> ahead(embeddings, second, Host{});
 ///   ahead.start(first batch);

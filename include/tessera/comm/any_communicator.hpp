@@ -69,7 +69,7 @@ class AnyCommunicator {
   /// Returns whether the given communicator takes host memory alone.
   bool host_memory_only() const { return model_->host_memory_only(); }
 
-  /// Ends a wait of another thread in the given communicator, where that can be done: nothing else
+  /// Ends a wait of another thread in the given communicator, if that can be done: nothing else
   /// happens to one without `interrupt`.
   void interrupt(const std::string& text) { model_->interrupt(text); }
 

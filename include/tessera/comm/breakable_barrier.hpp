@@ -35,7 +35,7 @@ class BreakableBarrier {
 
   /// Waits, as one of the ranks, for the others, until the barrier is broken, or until `deadline`.
   /// After `late` this thread still counts as arrived: it must call `break_round`, and go on as if
-  /// complete where that returns false.
+  /// complete if that returns false.
   Outcome arrive(int rank, Clock::time_point deadline);
 
   /// Waits for the others, whatever happens: for rounds in which other threads use this thread's

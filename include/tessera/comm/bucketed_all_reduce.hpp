@@ -50,7 +50,7 @@ class BucketedAllReduce {
   }
   BucketedAllReduce(const BucketedAllReduce&) = delete;
   BucketedAllReduce& operator=(const BucketedAllReduce&) = delete;
-  /// Waits for a bucket under way: end the communicator first where peers may not come.
+  /// Waits for a bucket under way: end the communicator first if peers may not come.
   ~BucketedAllReduce() = default;
 
   /// Tells that `part` is final: it ends where the last one began, or at the end of the buffer.

@@ -49,7 +49,7 @@ constexpr CallHeader make_header(Collective collective, std::size_t size) {
   return {.collective = collective, .element_size = sizeof(T), .element_kind = kind, .size = size};
 }
 
-/// A fault that concerns several ranks. `text` is empty where there is none.
+/// A fault that concerns several ranks. `text` is empty if there is none.
 struct Disagreement {
   int rank = -1;  ///< the one at fault, as far as one can tell
   std::string text;

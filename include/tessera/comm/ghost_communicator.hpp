@@ -127,7 +127,7 @@ class GhostCommunicator {
     for (T& value : receive) value = times_ranks(*from++);
   }
 
-  /// Changes nothing, also where another rank is the root.
+  /// Changes nothing, also if another rank is the root.
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
     require(root >= 0 && root < size_, "broadcast on rank {}: root {} is not in 0..{}", rank_, root,

@@ -24,7 +24,7 @@
 namespace tessera { inline namespace v0 {
 
 /// One process of a job without MPI, in host memory, over Gloo's TCP connections: the collectives
-/// of MessageCommunicator, which end where a rank fails, dies, is late or disagrees. Sums are in
+/// of MessageCommunicator, which end if a rank fails, dies, is late or disagrees. Sums are in
 /// rank order, the same bits as ThreadCommunicator's. After a CommunicatorError this communicator
 /// is dead. One thread at a time; ranks must have one byte order. `fail` here, which run_gloo_rank
 /// calls for a rank that throws, also ends waits in communicators split from this one.

@@ -31,6 +31,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Where a rank listens, and how long it waits.
 struct GlooOptions {
   /// How long a rank waits without any message from a peer before it gives up and names the peer;
   /// zero: for ever.

@@ -34,6 +34,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How long ranks wait for each other to meet, and what they must agree on.
 struct MeetingOptions {
   /// What all ranks must have alike, beside the library's version: the program, its options.
   std::string facts = {};

@@ -14,7 +14,7 @@
 namespace tessera { inline namespace v0 {
 
 /// One process of an MPI job, in host memory: the collectives of MessageCommunicator, which end
-/// where a rank fails, is late or disagrees. Sums are in rank order, the same bits as
+/// if a rank fails, is late or disagrees. Sums are in rank order, the same bits as
 /// ThreadCommunicator's. After a CommunicatorError this communicator is dead, and the process
 /// should end soon: MPI may still hold buffers of the failed call. One thread at a time; ranks must
 /// have one byte order. `fail` here, which run_mpi_rank calls for a rank that throws, also ends

@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 {
 
-/// Starts MPI where the program has not, and then ends it on destruction. Keep one in `main`,
+/// Starts MPI if the program has not, and then ends it on destruction. Keep one in `main`,
 /// around every communicator. Throws CommunicatorError if the MPI library cannot give the thread
 /// level.
 class MpiEnvironment {

@@ -23,6 +23,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How long a rank waits, and how large a message may be.
 struct MpiOptions {
   /// How long a rank waits without any message from a peer before it gives up and names the peer;
   /// zero: for ever.

@@ -67,7 +67,7 @@ class NcclCommunicator {
   bool failed() const { return session_->failed(); }
 
   cudaStream_t stream() const { return session_->stream(); }
-  /// Sends later calls to `stream`. The caller orders it after the old one where they share
+  /// Sends later calls to `stream`. The caller orders it after the old one if they share
   /// buffers.
   void set_stream(cudaStream_t stream) { session_->set_stream(stream); }
 

@@ -10,7 +10,7 @@
 namespace tessera { inline namespace v0 {
 
 /// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
-/// cudaMalloc where the GPU has none), or a memory resource as the CUDA backend's
+/// cudaMalloc if the GPU has none), or a memory resource as the CUDA backend's
 /// (gpu::MemoryResource), which must outlive the communicator.
 class NcclMemory {
  public:

@@ -32,6 +32,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// The stream and memory of a rank, how long it waits, and what it checks.
 struct NcclOptions {
   cudaStream_t stream = nullptr;
   /// How long a wait may take before the communicator is aborted; zero: for ever.
@@ -40,7 +41,7 @@ struct NcclOptions {
   /// standard error; zero: as `timeout`. NCCL waits there for CUDA graphs that captured the
   /// communicator.
   std::chrono::nanoseconds end_timeout = std::chrono::seconds(10);
-  /// Before each call outside a group, ranks tell each other what it is and throw where they
+  /// Before each call outside a group, ranks tell each other what it is and throw if they
   /// disagree, which NCCL itself does not notice. Costs a small all-gather and a wait per call, and
   /// cannot be captured in a graph: for debugging.
   bool check_calls = false;
@@ -242,7 +243,7 @@ class NcclSession {
   }
 
   /// Runs one collective: `issue(send, receive)` makes NCCL's calls on pointers to device memory.
-  /// What each peer gets from, and gives to, this rank is told where counts differ between ranks.
+  /// What each peer gets from, and gives to, this rank is told if counts differ between ranks.
   template <class Issue>
   void run(CallHeader header, std::span<const std::size_t> to_peers,
            std::span<const std::size_t> from_peers, std::span<const std::byte> send,
@@ -264,7 +265,7 @@ class NcclSession {
             collective_, rank_);
     require(!capturing(), "{} on rank {}: buffers in host memory cannot be part of a CUDA graph",
             collective_, rank_);
-    // Copies of pageable memory can block behind the stream's work, where no timeout reaches: they
+    // Copies of pageable memory can block behind the stream's work, out of a timeout's reach: they
     // find it done.
     wait();
     const std::size_t begin = in_place ? 0 : (send.size() + 255) / 256 * 256;

@@ -21,6 +21,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// How long a thread rank waits for its peers.
 struct ThreadGroupOptions {
   /// How long a rank waits in a collective for the others before it gives up and names them; zero:
   /// for ever.
@@ -29,7 +30,7 @@ struct ThreadGroupOptions {
 
 /// What the thread ranks of one process share. A collective publishes every rank's buffers, lets
 /// each rank copy what it needs straight from its peers' memory (one copy per byte), and ends when
-/// no rank reads a peer any more. Peers must agree about every call; where they don't, all of them
+/// no rank reads a peer any more. Peers must agree about every call; if they don't, all of them
 /// throw the same CommunicatorError. Not movable; outlives its users.
 class ThreadGroup {
  public:

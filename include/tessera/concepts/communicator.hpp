@@ -172,7 +172,7 @@ concept Communicator =
     (!detail::contains(Needs, Collective::broadcast) || detail::HasBroadcast<C>) &&           //
     (!detail::contains(Needs, Collective::barrier) || detail::HasBarrier<C>);
 
-/// Stops the compilation with one line for each requirement that `C` misses. True where there is
+/// Stops the compilation with one line for each requirement that `C` misses. True if there is
 /// none.
 template <class C, Collective Needs = Collective::all>
 consteval bool explain_communicator() {

@@ -47,6 +47,7 @@ constexpr const char* element_name() {
 
 }  // namespace detail
 
+/// Converts to float, exactly.
 TESSERA_HOST_DEVICE constexpr float to_float(float x) { return x; }
 
 TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) {

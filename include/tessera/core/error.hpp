@@ -30,7 +30,7 @@ class InvalidArgument : public Error {
 /// An id outside its table, found under BadIds::throw_error.
 class BadId : public Error {
  public:
-  /// Describes a bad id. `rank`: whose batch it is; -1 where there is one rank.
+  /// Describes a bad id. `rank`: whose batch it is; -1 if there is one rank.
   BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows,
         int rank = -1);
 

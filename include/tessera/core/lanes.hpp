@@ -39,7 +39,7 @@ template <int N>
   return x - Vector<float, N>{};
 }
 
-/// Returns a * b + c in one rounding where the processor can, everywhere alike: left to the
+/// Returns a * b + c in one rounding if the processor can, everywhere alike: left to the
 /// compiler, the same sum is fused in one function and not in another, and results would depend on
 /// where a width's columns are cut into registers.
 template <int N>

@@ -25,8 +25,9 @@ TESSERA_HOST_DEVICE inline float multiply_add(float a, float b, float c) {
 #endif
 }
 
-/// Return the larger and the smaller of two values; `b` if one is NaN.
+/// Returns the larger of two values; `b` if one is NaN.
 TESSERA_HOST_DEVICE inline float maximum(float a, float b) { return a > b ? a : b; }
+/// Returns the smaller of two values; `b` if one is NaN.
 TESSERA_HOST_DEVICE inline float minimum(float a, float b) { return a < b ? a : b; }
 
 /// Returns |x|.

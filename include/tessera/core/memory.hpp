@@ -17,7 +17,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// Copies like memcpy, but accepts the null pointers of empty spans, and avoids a trap of some C
 /// libraries and processors: from 2 KiB on they copy by `rep movsb`, which AMD's Zen 3 and 4 slow
-/// down 20 times where `to` is 1 to 31 bytes behind `from` within their pages (glibc bug 30994).
+/// down 20 times if `to` is 1 to 31 bytes behind `from` within their pages (glibc bug 30994).
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
   constexpr std::size_t kPage = 4096, kTrap = 32, kPiece = 2048;
   const std::size_t behind =

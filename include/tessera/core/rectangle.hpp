@@ -70,6 +70,7 @@ inline constexpr std::array<Tier, 3> all_tiers{Tier::device, Tier::host, Tier::f
 
 }  // namespace detail
 
+/// Returns a value's name, as files and messages have it.
 constexpr std::string_view to_string(Tier tier) {
   constexpr std::array<std::string_view, 3> names{"device", "host", "file"};
   return names[static_cast<std::size_t>(tier)];

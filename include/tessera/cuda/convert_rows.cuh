@@ -18,7 +18,7 @@ inline constexpr int convert_threads = 256;
 inline constexpr int convert_vector = 8;  ///< elements of a thread: the 16-bit side's 16 bytes
 
 /// Converts rows: a thread takes 8 neighbouring elements of a row, which has `parts` such, and
-/// neighbouring threads the next ones. They are loaded at once where all rows of both matrices are
+/// neighbouring threads the next ones. They are loaded at once if all rows of both matrices are
 /// `aligned`.
 template <Element From, Element To>
 __global__ void __launch_bounds__(convert_threads)

@@ -164,7 +164,7 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
   }
 
  private:
-  /// Finds distinct ids. `first_distinct`: empty where the room is filled.
+  /// Finds distinct ids. `first_distinct`: empty if the room is filled.
   template <class Key>
   static void find(const Cuda& backend, const std::vector<gpu::detail::DistinctArray<Id>>& arrays,
                    std::uint32_t entries, std::int64_t key_bound,

@@ -63,7 +63,7 @@ inline void report(cudaError_t code, const char* doing) noexcept {
                  cudaGetErrorString(code));
 }
 
-/// Returns whether work of the stream goes into a graph. False where CUDA does not say: the next
+/// Returns whether work of the stream goes into a graph. False if CUDA does not say: the next
 /// call on the stream meets the same error.
 inline bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

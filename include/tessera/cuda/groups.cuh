@@ -12,7 +12,7 @@
 namespace tessera { inline namespace v0 { namespace gpu {
 
 /// Returns bytes of a launch's groups. A kernel takes 32,764 bytes of parameters, but each launch
-/// copies all of them: few where a group or two are the rule, many where groups are many and large.
+/// copies all of them: few if a group or two are the rule, many if groups are many and large.
 template <class Group>
 constexpr int group_bytes() {
   if constexpr (requires { Group::launch_bytes; })

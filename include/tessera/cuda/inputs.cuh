@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(admit_threads)
   }
 }
 
-/// Makes all bags empty where offsets go backwards. Works out what the first fault is, unless an
+/// Makes all bags empty if offsets go backwards. Works out what the first fault is, unless an
 /// earlier one is still waiting to be read.
 template <IdType Id>
 __global__ void explain_fault(const AdmitArrays<Id> __grid_constant__ arrays) {

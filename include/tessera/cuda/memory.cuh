@@ -85,7 +85,7 @@ static_assert(MemoryResource<PlainMemoryResource>);
 /// through it. Trivially copyable.
 class MemoryResourceRef {
  public:
-  /// Takes the driver's pool; cudaMalloc where the GPU that is asked first has none.
+  /// Takes the driver's pool; cudaMalloc if the GPU that is asked first has none.
   MemoryResourceRef() : MemoryResourceRef(of_driver()) {}
 
   template <MemoryResource R>

@@ -59,7 +59,7 @@ class PageLockedMemory {
     options_ = options;
   }
 
-  /// Throws CudaError where there is no memory, or not as much may be page-locked; nothing is kept.
+  /// Throws CudaError if there is no memory, or not as much may be page-locked; nothing is kept.
   void* allocate(std::size_t bytes) {
     int device = 0;
     if (bytes < options_.least || cudaGetDevice(&device) != cudaSuccess ||
@@ -156,7 +156,7 @@ class PageLockedMemory {
     return p;
   }
 
-  /// Binds memory to a node: new pages come from the node where it has room, else from others.
+  /// Binds memory to a node: new pages come from the node if it has room, else from others.
   static long bind(void* p, std::size_t bytes, int node) {
     constexpr int bits = 8 * sizeof(unsigned long);
     std::array<unsigned long, 16> nodes{};

@@ -121,7 +121,7 @@ __device__ __forceinline__ void load_packed(const T* p, float (&x)[Count]) {
   load_raw<Count>(p).widen(x);
 }
 
-/// Loads `Count` neighbouring floats, in 16-byte loads where `aligned` says that p is.
+/// Loads `Count` neighbouring floats, in 16-byte loads if `aligned` says that p is.
 template <int Count>
 __device__ __forceinline__ void load_floats(const float* p, bool aligned, float (&x)[Count]) {
   if constexpr (Count % 4 == 0) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_floats(float* p, bool aligned, const float
   for (int i = 0; i < Count; ++i) __stcs(p + i, x[i]);
 }
 
-/// Loads four neighbouring elements, at once where `aligned` says that p allows it.
+/// Loads four neighbouring elements, at once if `aligned` says that p allows it.
 template <class G>
 __device__ __forceinline__ void load_four_at(const G* p, bool aligned, float (&x)[4]) {
   if constexpr (std::is_same_v<G, float>)

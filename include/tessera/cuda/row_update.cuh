@@ -106,7 +106,7 @@ struct ApplyOptimizer {
     RowPart<Lanes> weights;
     RowPart<Lanes> state[states > 0 ? states : 1];
     float row_state[O::row_states > 0 ? O::row_states : 1];
-    const op::ArenaSegment* segment;  ///< where anything is stored in 16 bits: rounding goes by it
+    const op::ArenaSegment* segment;  ///< if anything is stored in 16 bits: rounding goes by it
   };
 
   DeviceArena<T, O> to;
@@ -214,7 +214,7 @@ struct ApplyOptimizer {
     }
   }
 
-  /// Stores a row, rounded. `key`: of the random bits, where E has 16.
+  /// Stores a row, rounded. `key`: of the random bits, if E has 16.
   template <Element E>
   __device__ __forceinline__ static void store_rounded(E* row, [[maybe_unused]] std::uint64_t key,
                                                        int lane,

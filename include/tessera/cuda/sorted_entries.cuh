@@ -34,7 +34,7 @@ struct GradientEntry {
   float coefficient;
 };
 
-/// A sorted entry names its bag; where ids have weights it carries the weight, too, so that nothing
+/// A sorted entry names its bag; if ids have weights it carries the weight, too, so that nothing
 /// is looked up by entry.
 using BagPayload = std::uint32_t;
 using WeightedPayload = std::uint64_t;

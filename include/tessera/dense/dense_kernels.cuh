@@ -44,7 +44,7 @@ TESSERA_HOST_DEVICE bool rows_of(const MatrixView<T>& matrix) {
 
 inline constexpr int dense_vector = 8;  ///< elements of a thread where rows allow it
 
-/// Rows of a gradient: zero where the activation, if there is one, is not positive. `masked`, where
+/// Rows of a gradient: zero if the activation, if there is one, is not positive. `masked`, where
 /// there is one, may be `gradient`.
 template <Element G, Element A, Element M>
 struct MaskedRows {
@@ -80,7 +80,7 @@ struct MaskedRows {
   }
 };
 
-/// The inputs of a layer with one output, times its gradient; `of_inputs`, where there is one, is
+/// The inputs of a layer with one output, times its gradient; `of_inputs`, if there is one, is
 /// the gradient times the weights. Products of such shapes take cuBLASLt several times as long as
 /// memory does.
 template <Element T, Element D>
@@ -212,7 +212,7 @@ void sum_of_rows(const Cuda& backend, std::string_view name, const Rows& rows, b
   if (sums != nullptr) add_chunks(backend, partial, chunks, columns, sums);
 }
 
-/// Computes `masked` (or nothing, where it is empty) = gradient, 0 where activation is 0 or less
+/// Computes `masked` (or nothing, if it is empty) = gradient, 0 if activation is 0 or less
 /// (nowhere, where it is empty); `sums` (or nothing) = its column sums.
 template <Element G, Element A, Element M>
 void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
@@ -334,7 +334,7 @@ void measure(const Cuda& backend, MatrixView<const T> matrix, std::uint32_t* mos
                  blocks);
 }
 
-/// Writes NaN to `out`, a layer's ReLU of `in` times `weights` transposed, where the product is
+/// Writes NaN to `out`, a layer's ReLU of `in` times `weights` transposed, if the product is
 /// NaN. `most`: the largest magnitudes of the input of the stack and of its parameters, `layers` of
 /// which, of `widest` inputs at most, end here. A block takes a row at a time.
 template <Element T, Element Out>

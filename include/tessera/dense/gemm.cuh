@@ -71,7 +71,7 @@ class Gemm {
     return plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, c, c, mask).offered;
   }
 
-  /// Throws Error where cuBLASLt has no algorithm.
+  /// Throws Error if cuBLASLt has no algorithm.
   template <Element In, Element Out>
   void run(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias,
            Out* c, const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {

@@ -50,7 +50,7 @@ struct Kernel<BinaryCrossEntropy, Host> {
 }  // namespace op
 
 /// Binary cross entropy of logits [batch, 1] against labels in [0, 1]: max(x, 0) - x*y + log(1 +
-/// exp(-|x|)), which never overflows. Divided by `normalizer`, or by the batch where that is 0: a
+/// exp(-|x|)), which never overflows. Divided by `normalizer`, or by the batch if that is 0: a
 /// rank that holds a part of a global batch gives the global batch, so that gradients and losses of
 /// all ranks are to be summed. The sum is taken in double.
 ///

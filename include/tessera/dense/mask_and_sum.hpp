@@ -9,7 +9,7 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Computes `out` [rows, columns] = the source, 0 where the activation is 0 or less (empty:
+/// Computes `out` [rows, columns] = the source, 0 if the activation is 0 or less (empty:
 /// nowhere), and its columns are added to `sums` (null: not). Out may be the source. One pass, for
 /// a chunk that is in cache: the ReLU's and the bias' gradient.
 template <Element Source, Element Activation, Element Out>

@@ -168,7 +168,7 @@ struct MlpOptions {
   /// without such products multiplies the floats unrounded.
   bool tf32 = false;
   /// On Cuda: gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of
-  /// kernels of this library. Not every version has them for every shape: where it has none, the
+  /// kernels of this library. Not every version has them for every shape: if it has none, the
   /// kernels take over, layer by layer (`epilogues`).
   bool gradient_epilogues = false;
   /// On Cuda: how many of cuBLASLt's algorithms the first step times for each product, to keep the
@@ -198,6 +198,7 @@ class Mlp<Backend> {
                 "Mlp: include tessera/dense/mlp.hpp for Host, tessera/dense/mlp.cuh for Cuda");
 };
 
+/// What a Linear adds to its product, and how it multiplies.
 struct LinearOptions {
   bool bias = true;
   bool relu = false;

@@ -49,7 +49,7 @@ void copy_matrix(const Cuda& backend, MatrixView<const T> from, MatrixView<T> to
 }
 
 /// Puts what a product gives, `multiply(where it goes)`, into a matrix of parameters' gradients: by
-/// way of `room` where its rows do not begin aligned.
+/// way of `room` if its rows do not begin aligned.
 template <class Multiply>
 void multiply_aligned(const Cuda& backend, Buffer<float, Cuda>& room, MatrixView<float> given,
                       const Multiply& multiply) {

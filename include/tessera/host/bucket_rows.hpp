@@ -62,7 +62,7 @@ struct BucketRows {
   std::uint32_t* rows = nullptr;    ///< ascending, relative to the bucket's first row
   std::uint32_t* begins = nullptr;  ///< count + 1 places in the bucket's entries
   RowEntry* spare = nullptr;
-  std::uint32_t* sources = nullptr;  ///< only where the batch is scaled, like coefficients
+  std::uint32_t* sources = nullptr;  ///< only if the batch is scaled, like coefficients
   float* coefficients = nullptr;
 
   /// Cuts scratch memory. `entries`, `distinct`: of the largest bucket.

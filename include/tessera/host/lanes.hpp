@@ -316,7 +316,7 @@ struct Lanes {
 
   /// Returns the root, correctly rounded. Compilers make a vector instruction of a loop over
   /// std::sqrt only if told to forget errno, which is the user's choice, so the instruction is
-  /// named where the processor has it.
+  /// named if the processor has it.
   [[gnu::always_inline]] friend inline Lanes square_root(const Lanes& x) {
     Lanes result;
 #if defined(__AVX512F__)

@@ -92,7 +92,7 @@ class RowBuckets {
   /// threads end together.
   std::int64_t by_size(std::int64_t i) const { return order_[i]; }
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
-  /// Returns what is parallel to the entries; null where all are 1.
+  /// Returns what is parallel to the entries; null if all are 1.
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
 
  protected:

@@ -191,9 +191,9 @@ bool mostly_single(const Host& backend, std::span<const op::GradientGroup<Id>> g
   return std::adjacent_find(rows, rows_end) == rows_end;
 }
 
-/// Returns the mean squares of the bags' own gradients, by the bag's number, or null where that
+/// Returns the mean squares of the bags' own gradients, by the bag's number, or null if that
 /// does not pay: rows of a single entry share them, and need not wait for their gradient before
-/// they are read. It pays where bags have several ids, and where most rows have one entry.
+/// they are read. It pays if bags have several ids, and if most rows have one entry.
 template <IdType Id>
 const float* bag_mean_squares(const Host& backend, std::span<const op::GradientGroup<Id>> groups,
                               const RowPartition<Id>& partition, int width) {
@@ -266,7 +266,7 @@ class BucketWorkers {
   std::byte* scratch_ = nullptr;
 };
 
-/// Updates the rows of a batch. Narrow rows, where a bucket has few for its entries, are summed one
+/// Updates the rows of a batch. Narrow rows, if a bucket has few for its entries, are summed one
 /// entry after the other (sum_rows); elsewhere entries are sorted by row first (BucketRows).
 /// `bag_means`: bag_mean_squares. Returns the number of rows.
 template <Element T, int Width, Optimizer O, Element G>

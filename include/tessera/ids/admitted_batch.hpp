@@ -102,7 +102,7 @@ class AdmittedBatch {
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
   /// Returns a feature's bags of this rank's samples, or, model parallel, of rank i's; with their
-  /// exact number of entries where the host knows it.
+  /// exact number of entries if the host knows it.
   op::Bags<Id> part(int feature, std::size_t i) const {
     const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = sample_begin_[i], count = sample_begin_[i + 1] - first;

@@ -41,7 +41,7 @@ std::string describe_rates(double rates);
 /// Returns which training groups' rates differ, of two numbers of TrainingSteps::rates.
 std::string differing_groups(double own, double other);
 
-/// Throws InvalidArgument where another rank has other rates. NaN: a rank does not tell them.
+/// Throws InvalidArgument if another rank has other rates. NaN: a rank does not tell them.
 void require_same_rate(std::string_view call, int rank, double own, int other_rank, double other);
 
 /// Returns every rank's `own`, in rank order, by whichever exchange there is.
@@ -86,7 +86,7 @@ struct FactKeys {
                                      std::string_view rule);
 
 /// Throws InvalidArgument on every rank unless all have the same facts; `rule` says why they must.
-/// Collective: 16 bytes per pair of ranks where they agree.
+/// Collective: 16 bytes per pair of ranks if they agree.
 template <class Comm>
 void require_agreement(
     Comm& communicator, const std::vector<SharedFact>& facts,
@@ -103,7 +103,7 @@ void require_agreement(
 void require_number(float x, std::string_view of);
 
 /// Describes an optimizer and its constants, by what two steps of it do to a row. Throws
-/// InvalidArgument where that is no number.
+/// InvalidArgument if that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
   std::string text = fmt::format("{} of {} bytes + {} states ", O::element_states,

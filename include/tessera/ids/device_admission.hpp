@@ -16,7 +16,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// The same for backends whose memory the host cannot read. The whole batch is checked and copied by
 /// one operation, so that the caller's memory is free after `forward`. The host waits only where
 /// offsets are given and their sizes are needed: not on one rank whose tables are all whole and of
-/// one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are
+/// one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or if all ranks' are
 /// equal, unless duplicates are removed; then `ends` stays empty.
 template <IdType Id, class Backend>
 class DeviceAdmission {

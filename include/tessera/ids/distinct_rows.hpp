@@ -44,7 +44,7 @@ class DistinctRows {
   }
 
   /// What `find` treats, and how. `blocks`: samples are cut into so many, each of which counts as a
-  /// batch of its own. `fixed`: as many rows as the inputs' bounds, for one block where the host
+  /// batch of its own. `fixed`: as many rows as the inputs' bounds, for one block if the host
   /// cannot read ids; no rank waits. `local`: the inputs have RankLayout::local_features() alone.
   struct Wanted {
     bool duplicates = false;
@@ -471,7 +471,7 @@ class DistinctRows {
   }
 
   /// Merges into the feature's place of gradients_. Every distinct id occurs: row i is that of id
-  /// i. So it is where no id points at the row of zeros, which is the last.
+  /// i. So it is if no id points at the row of zeros, which is the last.
   void merge_ids(const Backend& backend, const WholeRowKernels<Backend>& kernels,
                  const Feature& feature, const op::GradientGroup<std::int32_t>& group) {
     op::MergedGradients merged{

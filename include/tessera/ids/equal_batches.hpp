@@ -13,7 +13,7 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
-/// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
+/// of one-hot ids or of bags with the same KeyedJagged::bounds. So if the host cannot read ids,
 /// steps ask no rank for sizes, and the host waits for none; messages have room for what the bounds
 /// allow. Bags without bounds ask as ever, as do model-parallel input, and sequences and max
 /// pooling whose gradients are summed in several blocks of a rank's samples.
@@ -23,9 +23,9 @@ class EqualBatches {
   void promise(bool on) { promised_ = on; }
   bool promised() const { return promised_; }
 
-  /// Makes an admitted batch one of fixed sizes, where that is possible. Compares
+  /// Makes an admitted batch one of fixed sizes, if that is possible. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
-  /// InvalidArgument on every rank where they differ. Collective; a rank of new sizes while
+  /// InvalidArgument on every rank if they differ. Collective; a rank of new sizes while
   /// others do not waits for them in vain. `fixable`: whether steps of the collection can be such.
   template <IdType Id, class Backend, class Comm>
   void fix_sizes(Comm& communicator, const Layout& layout, const RankLayout& routing,

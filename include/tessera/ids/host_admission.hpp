@@ -24,7 +24,7 @@ template <IdType Id>
 struct FeatureInput {
   op::Bags<Id> bags;      ///< row_bias 0
   std::int64_t base = 0;  ///< index in the batch's ids of entry 0
-  /// where ids were dropped: index in the batch's ids of each entry; else null
+  /// if ids were dropped: index in the batch's ids of each entry; else null
   const std::int64_t* positions = nullptr;
   /// of weighted bags that are scaled: pooling_scale of each (its weights already contain it); else
   /// null
@@ -53,15 +53,15 @@ struct IdChecks {
   SizesNeeded sizes = SizesNeeded::exact;
 };
 
-/// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read
-/// where the caller has them and copied only where some are bad; those of a sequence become -1
+/// How AdmittedBatch makes ids fit for use if the host can read a backend's memory: ids are read
+/// where the caller has them and copied only if some are bad; those of a sequence become -1
 /// under zero_vector. Keeps its memory. DeviceAdmission is for other backends.
 template <IdType Id, class Backend>
 class HostAdmission {
  public:
   /// Admits a batch. `features`: which features of the layout the batch holds, in its order;
   /// `inputs` of them are set. `cuts`: samples [cuts[i], cuts[i+1]) are one part; `ends` gets, by
-  /// feature of the batch, its entries before each cut, where bags have offsets.
+  /// feature of the batch, its entries before each cut, if bags have offsets.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
              const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,

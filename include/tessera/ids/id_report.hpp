@@ -29,8 +29,8 @@ class HostBuffer {
   Buffer<T, Backend> memory_{Tier::host};
 };
 
-/// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first
-/// fault of a batch. A fault is thrown when the host learns of it: at once where `route` waits for
+/// How many bad ids a collection has seen, per table; and, if the host cannot see ids, the first
+/// fault of a batch. A fault is thrown when the host learns of it: at once if `route` waits for
 /// counts anyway, else by a later `route`, or by `bad_ids()`.
 template <class Backend, bool HostReadable = Backend::host_readable>
 class IdReport {

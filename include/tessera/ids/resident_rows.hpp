@@ -29,7 +29,7 @@ class HeldRows {
     parts_.clear();
   }
   /// Appends bags whose rows are to be held. Returns their number, for `placed`. Waits for the
-  /// backend where the host cannot read ids.
+  /// backend if the host cannot read ids.
   std::size_t append(const Backend& backend, const op::Bags<Id>& bags) {
     const Entries entries = entries_of(backend, bags);
     const std::size_t at = rows_.size(), count = static_cast<std::size_t>(entries.count);

@@ -34,7 +34,7 @@ struct alignas(16) IdMessageHeader {
   std::uint8_t id_size = 0;  ///< bytes
 };
 
-/// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
+/// Throws InvalidArgument if the lengths of a slot's bags might not fit their 32 bits on the
 /// wire.
 void require_lengths_fit(const IdMessageHeader& header, int feature);
 /// Where the sections of one slot's message are, in bytes from its start; each begins at a multiple

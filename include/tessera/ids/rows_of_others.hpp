@@ -87,7 +87,7 @@ class RowsOfOthers {
   const Rows& operator[](std::size_t rank) const { return rows_[rank]; }
 
   /// Finds distinct rows: step.batch holds all ranks' samples of the local features. Throws
-  /// InvalidArgument where another rank has other samples or ids than this one. Collective.
+  /// InvalidArgument if another rank has other samples or ids than this one. Collective.
   template <class State, class Comm>
   void find(const Backend& backend, Comm& communicator, const Layout& layout,
             const RankLayout& routing, State& step, BadIds bad_ids, std::int64_t blocks) {

@@ -311,7 +311,7 @@ class CrossInteraction<Linear<Cuda>> : public detail::CrossLayers,
                                   });
   }
 
-  /// Computes to = g W, plus the addend where there is one; W [g's columns, to's columns].
+  /// Computes to = g W, plus the addend if there is one; W [g's columns, to's columns].
   template <Element T, Element Out>
   void input_gradient(MatrixView<const T> g, std::size_t map, MatrixView<Out> to,
                       MatrixView<const Out> addend) {

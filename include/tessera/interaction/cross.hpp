@@ -41,8 +41,8 @@ class CrossInteraction : public detail::CrossLayers,
         linear->precision = options.precision;
       else
         require(options.precision == DensePrecision::float32,
-                "CrossInteraction: these linear layers multiply floats alone; leave the precision "
-                "as it is");
+                "CrossInteraction: these linear layers multiply floats alone; leave out the "
+                "precision");
     for (int l = 0; l < options.layers; ++l) {
       if (low_rank()) v_.emplace_back(backend, width, options.rank, without_bias);
       u_.emplace_back(backend, inner(), width, with_bias);

@@ -20,7 +20,7 @@
 namespace tessera { inline namespace v0 {
 namespace detail {
 
-/// Floats on the stack, or on the heap where they would be many.
+/// Floats on the stack, or on the heap if they would be many.
 template <std::size_t Count>
 class LocalFloats {
   static constexpr bool kHeap = Count * sizeof(float) > 128 * 1024;
@@ -92,7 +92,7 @@ class HostDot {
     }
   }
 
-  /// Returns the same vectors where no register crosses two cache lines: forward loads each many
+  /// Returns the same vectors if no register crosses two cache lines: forward loads each many
   /// times, which took half as long again.
   static const float* aligned(const float* vectors, float* local) {
     if (reinterpret_cast<std::uintptr_t>(vectors) % sizeof(Lanes) == 0) return vectors;

@@ -63,7 +63,7 @@ class AnyDotShape {
 
 /// DotInteraction of float vectors whose number and width are known at run time, from one piece of
 /// code for all shapes, which is not unrolled for any. On the host the same z, bit for bit; it keeps
-/// memory where a width is no multiple of a register, so that one object serves one caller at a
+/// memory if a width is no multiple of a register, so that one object serves one caller at a
 /// time. `AnyDotInteraction<Cuda>` is in tessera/interaction/dot.cuh.
 template <class Backend = Host>
 class AnyDotInteraction {

@@ -55,7 +55,7 @@ class FileClone {
 inline int (*share_blocks)(int to, int from) = [](int to, int from) {
   return ::ioctl(to, FICLONE, from);
 };
-/// A new file of a fixed size, past the page cache where the file system can do that. All its bytes
+/// A new file of a fixed size, past the page cache if the file system can do that. All its bytes
 /// have a place on the disk from the start, so that no later write finds the disk full. It belongs
 /// to this process alone and is removed when it is closed. Move-only.
 class DirectFile {
@@ -83,7 +83,7 @@ class DirectFile {
   void write_view();
 
   /// Returns the file's bytes while it is not written: no bytes are copied, later writes do not
-  /// change it, and it needs room on the disk only for what they do change. Null where the file
+  /// change it, and it needs room on the disk only for what they do change. Null if the file
   /// system cannot do that (XFS and Btrfs can).
   std::shared_ptr<const FileClone> clone();
 

@@ -68,7 +68,7 @@ class JsonReader {
   char next();
 
   /// Passes over a value of any kind, and returns its text. `not_finite_too`: also over NaN and
-  /// Infinity. Throws where it is nested deeper than 64 times.
+  /// Infinity. Throws if it is nested deeper than 64 times.
   std::string_view skip(bool not_finite_too = false);
 
   /// Does the same as `number` for a size or a place in memory or files.
@@ -243,7 +243,7 @@ TESSERA_INLINE std::string_view JsonReader::string(std::vector<char>& unescaped)
     const std::string_view part = text_.substr(begin, at_ - begin);
     const char c = text_[at_++];
     if (c == '"' && plain) return part;
-    check(c == '"' || c == '\\', at_ - 1, "a control character stands in a string");
+    check(c == '"' || c == '\\', at_ - 1, "a control character in a string");
     unescaped.insert(unescaped.end(), part.begin(), part.end());
     if (c == '"') return {unescaped.data() + first, unescaped.size() - first};
     escape(unescaped);
@@ -274,16 +274,16 @@ TESSERA_INLINE void JsonReader::escape(std::vector<char>& value) {
     value.push_back(kMeaning[i]);
     return;
   }
-  check(c == 'u', begin, "an unknown escape stands in a string");
+  check(c == 'u', begin, "an unknown escape in a string");
   std::uint32_t code = hex4(begin);
   if (code >= 0xd800 && code < 0xdc00) {
-    check(text_.substr(at_, 2) == "\\u", begin, "half of a surrogate pair stands in a string");
+    check(text_.substr(at_, 2) == "\\u", begin, "half of a surrogate pair in a string");
     at_ += 2;
     const std::uint32_t low = hex4(begin);
-    check(low >= 0xdc00 && low < 0xe000, begin, "half of a surrogate pair stands in a string");
+    check(low >= 0xdc00 && low < 0xe000, begin, "half of a surrogate pair in a string");
     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
   } else {
-    check(code < 0xdc00 || code >= 0xe000, begin, "half of a surrogate pair stands in a string");
+    check(code < 0xdc00 || code >= 0xe000, begin, "half of a surrogate pair in a string");
   }
   append_utf8(value, code);
 }

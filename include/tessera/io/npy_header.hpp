@@ -45,10 +45,10 @@ class NpyHeaderParser {
       const std::string_view key = quoted();
       expect(':');
       if (key == "descr") {
-        check(!std::exchange(type, true), "descr stands twice");
+        check(!std::exchange(type, true), "descr is there twice");
         header.type = type_of(quoted());
       } else if (key == "fortran_order") {
-        check(!std::exchange(order, true), "fortran_order stands twice");
+        check(!std::exchange(order, true), "fortran_order is there twice");
         check(word() == "False", "the values must be in C order (fortran_order False)");
       } else {
         check(key == "shape" && !std::exchange(shape, true),
@@ -133,7 +133,7 @@ class NpyHeaderParser {
 };
 
 /// Reads the header of a .npy file, versions 1 to 3, from its first bytes; `file_bytes` is the size
-/// of all of it. Throws DataError where it is none, or where the file does not hold exactly what it
+/// of all of it. Throws DataError if it is none, or if the file does not hold exactly what it
 /// says.
 inline NpyHeader parse_npy_header(std::span<const std::byte> begin, std::uint64_t file_bytes,
                                   std::string_view file) {

@@ -19,7 +19,7 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// A regular file, open for reading. Move-only: closes when destroyed. Throws DataError, naming the
-/// file, where it can't be opened, and for pipes, devices and folders: those may block, never end,
+/// file, if it can't be opened, and for pipes, devices and folders: those may block, never end,
 /// or give their bytes only once.
 class RegularFile {
  public:

@@ -148,7 +148,7 @@ TESSERA_INLINE void place_tensors(SafetensorsHeader& header, std::uint64_t data_
     for (const std::int64_t extent : t.shape)
       overflow |= __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes);
     require<DataError>(t.begin <= t.end && t.end <= data_bytes,
-                       "file '{}', tensor '{}', offset {}: its bytes [{}, {}) lie outside the {} "
+                       "file '{}', tensor '{}', offset {}: its bytes [{}, {}) are outside the {} "
                        "bytes of data; is the file truncated?",
                        file, t.name, header.data_offset, t.begin, t.end, data_bytes);
     // A product that overflows on the way to a later extent of 0 is refused too: no writer makes
@@ -178,7 +178,7 @@ TESSERA_INLINE std::uint64_t safetensors_header_bytes(std::span<const std::byte>
                                                       std::string_view file,
                                                       std::uint64_t file_bytes) {
   static_assert(std::endian::native == std::endian::little,
-                "safetensors files are little-endian and are read as they are");
+                "safetensors files are little-endian and are read unchanged");
   // The format's own bound: a longer header is an attack or not a safetensors file.
   constexpr std::uint64_t kMaxHeader = 100'000'000;
   require<DataError>(file_bytes >= 8 && begin.size() >= 8,

@@ -20,7 +20,7 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// A file without a name in a folder: gone when it is destroyed, or the process ends, however that
-/// ends. Bytes are added at the end and read anywhere. Throws DataError, naming the folder, where
+/// ends. Bytes are added at the end and read anywhere. Throws DataError, naming the folder, if
 /// it can't be made, written or read, as on a full disk.
 class TemporaryFile {
  public:

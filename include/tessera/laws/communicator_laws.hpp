@@ -21,6 +21,7 @@
 /// from (seed, rank) alone, without communication.
 namespace tessera { inline namespace v0 { namespace laws {
 
+/// How many rounds communicator_laws tries, how large, and whether sums are in rank order.
 struct CommunicatorLawOptions {
   std::uint32_t seed = 1;
   int rounds = 4;               ///< of every law, with other sizes

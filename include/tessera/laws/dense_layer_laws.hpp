@@ -18,6 +18,7 @@
 
 namespace tessera { inline namespace v0 { namespace laws {
 
+/// How many samples dense_layer_laws tries, and what it tolerates.
 struct DenseLayerLawsOptions {
   std::int64_t batch = 7;   ///< samples that are tried; at least 2
   double tolerance = 2e-2;  ///< of slopes, relative

@@ -18,6 +18,7 @@
 /// returns what it found wrong, repeated faults counted.
 namespace tessera { inline namespace v0 { namespace laws {
 
+/// Which of the optimizer_laws a formula keeps.
 struct OptimizerLawOptions {
   std::uint32_t seed = 1;
   int rows = 50;

@@ -16,6 +16,7 @@
 
 namespace tessera { inline namespace v0 { namespace laws {
 
+/// Which sequences sequence_layer_laws tries, and what it tolerates.
 struct SequenceLayerLawsOptions {
   std::int64_t max_length = 12;  ///< of the sequences that are tried; at least 6
   bool causal = true;            ///< no position of the history sees a later one

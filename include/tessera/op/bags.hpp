@@ -12,9 +12,9 @@ namespace tessera { inline namespace v0 { namespace op {
 /// checked before they come here: they are rows of the shard, or negative where AdmitIds took a bad
 /// one out. Only backends whose memory the host cannot read see such; there a negative id adds
 /// nothing, gets no gradient, and the gradient of its weight is 0.
-/// Bag b holds ids[offsets[b] .. offsets[b+1]), or ids[b] alone where offsets is null (one-hot).
+/// Bag b holds ids[offsets[b] .. offsets[b+1]), or ids[b] alone if offsets is null (one-hot).
 /// The arena row of an id is id + row_bias. The coefficient of an entry is weights[i] where there
-/// are weights, else bag_scale[b] where there is one (mean), else 1.
+/// are weights, else bag_scale[b] if there is one (mean), else 1.
 template <IdType Id>
 struct Bags {
   const Id* ids = nullptr;

@@ -40,7 +40,7 @@ struct DecodeJob {
   std::int64_t rows = 0;
   int width = 0;
   const std::int32_t* samples = nullptr;  ///< ascending; or null
-  /// to what is there, in the order of the jobs; where no job adds, no element is written twice
+  /// to what is there, in the order of the jobs; if no job adds, no element is written twice
   bool add = false;
 
   TESSERA_HOST_DEVICE constexpr float* row(std::int64_t i) const {

@@ -29,7 +29,7 @@ struct CheckIds {
 /// with those ids alone, in order. `whole`: a block of all rows takes every bag unchanged, empty
 /// ones too. Sizes are for the host, which waits for them unless all jobs are whole. Where the host
 /// cannot read ids, a whole job may have several blocks: each takes every bag, with -1 in place of
-/// ids outside its rows, and bags are cut where they do not fit into `entries`.
+/// ids outside its rows, and bags are cut if they do not fit into `entries`.
 template <IdType Id>
 struct PackBags {
   struct Block {

@@ -70,7 +70,7 @@ struct InputFault {
 
 /// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends
 /// whose memory the host cannot read: copies ids and offsets, replaces bad ids under the policy
-/// (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0 where some go
+/// (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0 if some go
 /// backwards: ids that two features claim cannot be fit for both tables), and works out the
 /// coefficients of poolings that scale. The first fault is noted: offsets that are wrong, features
 /// with more ids than their bound, and under throw_error bad ids.

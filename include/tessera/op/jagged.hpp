@@ -83,7 +83,7 @@ struct ScatterJagged {
   };
 };
 
-/// to[r] = from[place(r)], or 0 where row r has no place.
+/// to[r] = from[place(r)], or 0 if row r has no place.
 template <class Place>
 struct GatherJagged {
   struct Parameters {

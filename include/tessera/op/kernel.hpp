@@ -9,7 +9,7 @@ namespace tessera { inline namespace v0 { namespace op {
 /// void run(const Backend&, const typename Op::Parameters&)`.
 template <class Op, class Backend>
 struct Kernel {
-  static constexpr bool included = sizeof(Op) == 0;  // never, but known only where it is asked for
+  static constexpr bool included = sizeof(Op) == 0;  // never, but known only if it is asked for
   static_assert(included,
                 "Kernel: no kernel of this operation for this backend is included; "
                 "tessera/tessera.hpp has those of Host, "

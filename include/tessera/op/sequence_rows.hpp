@@ -11,7 +11,7 @@
 
 namespace tessera { inline namespace v0 { namespace op {
 
-/// index[i] becomes index[i] + base, or `missing` where it is negative.
+/// index[i] becomes index[i] + base, or `missing` if it is negative.
 struct PlaceIndices {
   struct Parameters {
     std::int32_t* index = nullptr;
@@ -22,7 +22,7 @@ struct PlaceIndices {
 };
 
 /// Offsets of bags, counted from their first entry: to[b] = offsets[b] - offsets[0], or b where
-/// there are none (one-hot); `most` where that is more.
+/// there are none (one-hot); `most` if that is more.
 struct OffsetsFromFirst {
   struct Job {
     const std::int64_t* offsets = nullptr;

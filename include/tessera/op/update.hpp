@@ -73,7 +73,7 @@ int update_bag_shift(std::span<const GradientGroup<Id, G>> groups) {
                   std::bit_width(static_cast<std::uint64_t>(update_bag_run - 1)));
 }
 
-/// Throws InvalidArgument where one update has more ids or bags than the backend can number: 2^32 -
+/// Throws InvalidArgument if one update has more ids or bags than the backend can number: 2^32 -
 /// 1 on the host, 2^31 - 1 on others.
 template <class Backend, IdType Id, Element G>
 void require_countable(std::span<const GradientGroup<Id, G>> groups) {
@@ -215,7 +215,7 @@ struct Apply {
     ArenaState<T, O> state;
     typename O::Step step;
     MergedGradients merged;
-    /// RowMeans of the merged rows where O asks for them, else null.
+    /// RowMeans of the merged rows if O asks for them, else null.
     const float* mean_square = nullptr;
     const float* weight_mean_square = nullptr;
   };

@@ -178,7 +178,7 @@ struct CountedAdam {
 };
 
 /// Adam's direction r = (m/(1-beta1^t)) / (sqrt(v/(1-beta2^t)) + epsilon) + weight_decay w, as long
-/// as the row itself: w -= lr |w|/|r| r, with 1 for the ratio where either norm is 0. You et al.
+/// as the row itself: w -= lr |w|/|r| r, with 1 for the ratio if either norm is 0. You et al.
 /// 2020, with a table row as a layer, as FBGEMM's LAMB. Lazy, as AdamW.
 ///
 ///     EmbeddingCollection<MyPlan, Lamb, Host, Comm> embeddings(

@@ -27,7 +27,7 @@ struct ClipByGlobalNorm {
 };
 
 /// The gradient of a row, merged over the batch, times min(1, max / norm), its Euclidean norm: rows
-/// are clipped each on their own, whole ones also where columns are cut. Dense layers have no rows:
+/// are clipped each on their own, whole ones also if columns are cut. Dense layers have no rows:
 /// their gradients stay. The same bits under any plan, but for replicated tables as above.
 ///
 ///     embeddings.apply(ClipByRowNorm{0.1f});

@@ -14,7 +14,7 @@ namespace tessera { inline namespace v0 {
 
 struct Constant;
 
-/// FTRL-Proximal: sigma = (sqrt(n + g^2) - sqrt(n)) / lr; z += g - sigma w; n += g^2; w = 0 where
+/// FTRL-Proximal: sigma = (sqrt(n + g^2) - sqrt(n)) / lr; z += g - sigma w; n += g^2; w = 0 if
 /// |z| <= l1, else (sign(z) l1 - z) / ((beta + sqrt(n)) / lr + 2 l2). McMahan et al. 2013, whose
 /// lambda_2 is 2 l2; TensorFlow's ApplyFtrl with learning_rate_power -0.5. The weight is what z and
 /// n say: so tables begin with zeros unless told otherwise. A learning rate of 0 changes nothing.

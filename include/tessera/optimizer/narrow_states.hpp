@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 {
 /// An optimizer whose states of elements (moments, sums) are stored in 16 bits, with stochastic
 /// rounding: `NarrowStates<Adam>`, constants as `{{.beta1 = 0.8f}}`. The formulas are those of `O`
 /// in float; each step rounds once, so that a moment's expected value stays O's. States of rows
-/// stay floats. T: BFloat16, or Half where no state comes below 6e-8 (a second moment does).
+/// stay floats. T: BFloat16, or Half if no state comes below 6e-8 (a second moment does).
 ///
 ///     using E = EmbeddingCollection<MyPlan, NarrowStates<Adam, BFloat16>, Host, Comm>;
 template <Optimizer O, Element T = BFloat16>

@@ -24,7 +24,7 @@ namespace tessera { inline namespace v0 {
 /// leaves them open. Rank: of table_wise, -1 leaves it open.
 template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
 struct Pin {
-  static_assert(How != Cut::own, "Pin: a policy of your own stands in PinTo<table, policy>");
+  static_assert(How != Cut::own, "Pin: write PinTo<table, policy> for a policy of your own");
   static constexpr auto table = Table;
   static constexpr void apply(detail::PlanConstraints& c) {
     c.pins.push_back({table.view(), How, Parts, Rank});
@@ -44,7 +44,7 @@ struct PinTo {
         {.table = Table.view(), .cut = Cut::own, .policy = planned_policy<Policy>(Name.view())});
   }
 };
-/// Lets the planner cut any table by a policy of the user's, where that is faster.
+/// Lets the planner cut any table by a policy of the user's, if that is faster.
 template <class Policy, FixedString Name = "own policy">
 struct Consider {
   static constexpr void apply(detail::PlanConstraints& c) {

@@ -207,7 +207,7 @@ class CostModel {
   static constexpr double kLog2 = constexpr_log(2);
   struct Feature {
     double hotness = 0, bags = 0;  // as owners see it
-    double given = 0;              // ids of the batch, where each rank asks for a row once
+    double given = 0;              // ids of the batch, if each rank asks for a row once
   };
   struct Table {
     double rows = 0;

@@ -32,11 +32,11 @@ struct PlanConstraints {
   /// a step counts as longer by this times the fullest rank's bytes beyond 1.05 even shares, over
   /// the bytes of a rank's memory; 0: memory need not be level
   double memory_balance = 1;
-  /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
+  /// no rank holds more even shares than this, if a plan can do so; 0: no such limit
   double memory_share = 0;
   std::int64_t effort = 240'000'000;  ///< places tried before the search ends
 
-  /// Returns the last pin of a table; null where there is none.
+  /// Returns the last pin of a table; null if there is none.
   constexpr const TablePin* pin_of(std::string_view table) const {
     const TablePin* found = nullptr;
     for (const TablePin& pin : pins)
@@ -269,7 +269,7 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   if (wanted(Cut::table_wise))
     add(Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % all : -1);
   if (all > 1 && wanted(Cut::replicated)) add(Cut::replicated, 1);
-  // small parts too where only such are wanted
+  // small parts too if only such are wanted
   for (const bool small : {false, true}) {
     if (small && first < options.size()) break;
     const auto worth = [&](int columns, int blocks) {

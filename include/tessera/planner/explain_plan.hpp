@@ -155,7 +155,7 @@ struct CutReason {
 
 /// Returns, of a table OnHost, whether a cache pays: "a cache of 5000 rows would have 81 % of a
 /// batch's rows: 1.200 ms of the step instead of 3.400; caches of this table pay from a hit rate of
-/// 35 % on". Of its first rectangle that is there; empty where there is none, or all fit the cache.
+/// 35 % on". Of its first rectangle that is there; empty if there is none, or all fit the cache.
 /// The cache is the rectangle's, else as CostModel::cache_rows has it.
 inline std::string describe_cache(const std::vector<Shard>& shards, const CostModel& model) {
   const auto at = std::find_if(shards.begin(), shards.end(),

@@ -128,7 +128,7 @@ class PlanFileReader {
     const int t = names_.find(tables_, name);
     if (t < 0) return blame(fmt::format("it has a table '{}', which is not there", name));
     const TableSpec& table = tables_[static_cast<std::size_t>(t)];
-    json_.check(!given_[static_cast<std::size_t>(t)], at, "this table stands twice");
+    json_.check(!given_[static_cast<std::size_t>(t)], at, "this table is there twice");
     given_[static_cast<std::size_t>(t)] = true;
     if (rows != table.rows)
       return blame(fmt::format("'{}' has {} rows there, {} here", name, rows, table.rows));

@@ -120,7 +120,7 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
 }  // namespace detail
 
 /// Plans a model: rectangles and ranks for `LayoutCollection`. At run time and in constant
-/// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
+/// expressions. Its `fault` is `no_plan_fits` if no allowed plan fits, or says what is wrong
 /// with the tables; pins of unknown tables are `unknown_pin`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
                              const detail::PlanConstraints& constraints = {}) {

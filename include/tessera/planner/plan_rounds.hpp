@@ -151,7 +151,7 @@ struct RoundModel {
 };
 
 /// Returns the constraints of a round. `lean`: without copies, which take memory that later rounds
-/// may need; tried where a plan with them does not fit.
+/// may need; tried if a plan with them does not fit.
 constexpr PlanConstraints round_constraints(PlanConstraints constraints, int ranks, bool lean) {
   constraints.effort = round_effort(ranks);
   if (lean) constraints.forbidden.push_back(Cut::replicated);

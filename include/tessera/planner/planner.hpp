@@ -43,7 +43,7 @@ class Planner : PlanSteps {
         model_(model),
         constraints_(constraints) {}
 
-  /// Returns the best plan found; `fits` is false where none fits.
+  /// Returns the best plan found; `fits` is false if none fits.
   constexpr PlanChoice search() {
     if (constraints_.memory_share <= 0) return search_within();
     const std::int64_t memory = room(Tier::device);

@@ -127,6 +127,7 @@ constexpr void append_shards(std::vector<Shard>& shards, int table, const TableS
 
 }  // namespace detail
 
+/// Returns the rectangles of a choice of cuts, and their ranks.
 constexpr std::vector<Shard> shards_of(const detail::PlanChoice& choice, const Layout& layout) {
   std::vector<Shard> shards;
   for (std::size_t t = 0; t < choice.tables.size(); ++t)

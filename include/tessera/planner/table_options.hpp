@@ -115,8 +115,8 @@ class TableOptions {
   }
 
   /// Puts the tables that gain most per byte on the devices, up to a share of their memory; the
-  /// others on the hosts, behind caches where those pay and `caches` are allowed, or in files.
-  /// Parts are small beside a rank's memory, where a table has such.
+  /// others on the hosts, behind caches if those pay and `caches` are allowed, or in files.
+  /// Parts are small beside a rank's memory, if a table has such.
   constexpr void fill_devices(const TierBytes& room, double share, bool caches,
                               std::vector<int>& choice) const {
     const Tier farther = has(Tier::host) ? Tier::host : Tier::file;
@@ -186,8 +186,8 @@ class TableOptions {
   }
 
   /// Sets of fees to do without, the best first: one after the other is given up, the one whose
-  /// end costs the mean rank least, where no part takes longer than `limit` if it can. `price`: what
-  /// a fee costs once.
+  /// end costs the mean rank least, without parts that take longer than `limit` if possible.
+  /// `price`: what a fee costs once.
   template <class Price>
   constexpr std::vector<std::vector<Fee>> fees_to_spare(double limit, const Price& price) const {
     const std::vector<Fee> all = fees();

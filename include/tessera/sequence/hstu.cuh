@@ -17,7 +17,7 @@
 namespace tessera { inline namespace v0 {
 
 /// HSTU on a GPU: the same block, floats in device memory; the same parameters in the same
-/// order and with the same first values. Attention in tiles of 32 positions, or fewer where heads
+/// order and with the same first values. Attention in tiles of 32 positions, or fewer if heads
 /// are wide, in float; no memory depends on the square of a length. Sums are always added in the
 /// same order: the same bits in every run. One object serves one caller at a time.
 template <int Heads, int AttentionDim, int HiddenDim>
@@ -101,7 +101,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   /// normalization.
   MatrixView<const float> attention() const { return constant(attention_, hidden_columns); }
 
-  /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward
+  /// Writes the gradients of all parameters, and that of x if `dx` is not empty. After a forward
   /// of the same batch. Throws InvalidArgument for other shapes.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
     this->check_backward(dy, dx);

@@ -111,7 +111,7 @@ class AnyHstuLayer : public detail::AnyHstuParameters {
   /// normalization.
   MatrixView<const float> attention() const { return {attention_.data(), x_.rows, hidden_columns}; }
 
-  /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward
+  /// Writes the gradients of all parameters, and that of x if `dx` is not empty. After a forward
   /// of the same batch. Throws InvalidArgument for other shapes.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
     check_backward(dy, dx);

@@ -105,7 +105,7 @@ struct HstuAttention {
   }
 
   /// Calls f(part, its part of `other`, count) for the parts of a row of scores that query i sees;
-  /// the rest becomes 0, in `other`, too, where there is one.
+  /// the rest becomes 0, in `other`, too, if there is one.
   template <class F>
   void on_visible(std::int64_t i, std::int64_t key, std::int64_t keys, float* row, float* other,
                   const F& f) const {

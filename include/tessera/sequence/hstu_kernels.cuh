@@ -28,7 +28,7 @@ __device__ inline float sum_of_warp(float value) {
 
 // ---- rows: a warp each ----
 
-/// Returns the calling warp's row, or -1 where there is none.
+/// Returns the calling warp's row, or -1 if there is none.
 __device__ inline std::int64_t row_of_warp(std::int64_t rows) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (hstu_threads / 32) +
                            static_cast<int>(threadIdx.x) / 32;

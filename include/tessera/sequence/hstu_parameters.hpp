@@ -14,6 +14,7 @@
 
 namespace tessera { inline namespace v0 {
 
+/// Lengths, masks and scales of an HSTU block.
 struct HstuOptions {
   std::int64_t max_length = 0;        ///< of any sequence
   std::int64_t attention_length = 0;  ///< attention is divided by it; 0: by max_length

@@ -44,7 +44,7 @@ enum class Keep : std::uint8_t { first, last };
 }  // namespace jagged
 
 // Functions on jagged matrices. Each takes the backend in whose memory everything is and throws
-// InvalidArgument for shapes that do not fit; where the host can read offsets it checks them, too.
+// InvalidArgument for shapes that do not fit; if the host can read offsets it checks them, too.
 // Outputs may not overlap inputs unless it says so.
 
 namespace detail {
@@ -186,6 +186,7 @@ void segment_sum(const Backend& backend, JaggedView<const float> jagged, MatrixV
   op::run<op::SegmentSum>(backend, {jagged.shape(), false, jagged.values, to});
 }
 
+/// Computes the mean of each sequence's rows; 0 for an empty sequence.
 template <class Backend>
 void segment_mean(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_mean", jagged);
@@ -205,6 +206,7 @@ void segment_sum_backward(const Backend& backend, MatrixView<const float> gradie
   op::run<op::SpreadSegments>(backend, {to.shape(), false, gradient, to.values});
 }
 
+/// Computes the gradient of segment_mean.
 template <class Backend>
 void segment_mean_backward(const Backend& backend, MatrixView<const float> gradient,
                            JaggedView<float> to) {

@@ -41,7 +41,7 @@ inline RowMoments layer_norm(const float* x, const float* weight, const float* b
   return moments;
 }
 
-/// Adds to `dx` (where it is wanted as a sum) the gradient of the row; adds to the gradients of
+/// Adds to `dx` (if it is wanted as a sum) the gradient of the row; adds to the gradients of
 /// weight and bias.
 inline void layer_norm_backward(const float* x, const float* weight, RowMoments moments,
                                 const float* dy, std::int64_t width, float* dx, float* dweight,

@@ -19,7 +19,7 @@ namespace gpu::detail {
 
 inline constexpr int softmax_threads = 128;  ///< of a row
 
-/// What a row of the softmax reads and writes. log_q: null where nothing is corrected.
+/// What a row of the softmax reads and writes. log_q: null if nothing is corrected.
 template <IdType Id>
 struct SoftmaxRows {
   MatrixView<const float> queries, positives;
@@ -33,7 +33,7 @@ struct SoftmaxRows {
   double* losses;   ///< [rows]
 };
 
-/// Returns the sum, or where `Most` the largest, of the values of the block's threads, for all of
+/// Returns the sum, or if `Most` the largest, of the values of the block's threads, for all of
 /// them; in a fixed order.
 template <bool Most>
 __device__ double of_block(double value) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(softmax_threads) softmax_rows(const SoftmaxRow
   p.d_own[row] = p.scale * static_cast<float>(-p.share * (of_negatives / all));
 }
 
-/// Adds what the positives give to the gradients of queries (writes it where there are no
+/// Adds what the positives give to the gradients of queries (writes it if there are no
 /// negatives), and writes those of the positives: a thread per element.
 template <int = 0>
 __global__ void __launch_bounds__(softmax_threads)

@@ -15,6 +15,7 @@ namespace tessera { inline namespace v0 {
 
 class Host;
 
+/// The scale of a SampledSoftmax's products, and what its loss is divided by.
 struct SampledSoftmaxOptions {
   float scale = 1;              ///< of the products: 1 / temperature
   std::int64_t normalizer = 0;  ///< that the loss is divided by; 0: the rows given

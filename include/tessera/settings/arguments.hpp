@@ -151,7 +151,7 @@ struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
     return found;
   }();
 
-  /// Returns a table's group, where there is no fault.
+  /// Returns a table's group, if there is no fault.
   static constexpr int of(std::string_view table) {
     int group = 0, others_at = 0, at = -1;
     const auto next = [&](bool names, bool all_others) {

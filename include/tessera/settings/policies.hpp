@@ -179,7 +179,7 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr bool reports_steps = First::reports_steps;
 };
 
-/// The same, where no two policies are about the same thing.
+/// The same, if no two policies are about the same thing.
 template <class... Policies>
 struct CheckedPolicies : CollectionPolicies<Policies...> {
   static_assert((0 + ... + StoragePolicy<Policies>) <= 1,

@@ -84,7 +84,7 @@ struct Cluster {
   double lookup_seconds = 2e-12;  ///< per id, besides its row's bytes
   double check_seconds = 5e-12;   ///< per id that a rank's samples have
   double route_seconds = 1e-11;   ///< per id that a rank sends or receives
-  /// per id that a rank looks up the block of rows for, where a table is cut by rows
+  /// per id that a rank looks up the block of rows for, if a table is cut by rows
   double cut_seconds = 2e-11;
   /// per vector put into place or cut out of the gradient, besides its bytes
   double vector_seconds = 1e-11;
@@ -138,7 +138,7 @@ constexpr Cluster hgx_h200(int ranks) {
 
 /// Returns ranks that are threads or processes of one machine with so many cores for them: the
 /// constants that `bench_sharding --calibrate` found on a 2-core x86-64 server
-/// (docs/cost_model.md). Take your own machine's where it matters.
+/// (docs/cost_model.md). Take your own machine's if it matters.
 constexpr Cluster cpu_host(int ranks, int cores) {
   return {.ranks = ranks,
           .stream_bandwidth = 1.2e10,

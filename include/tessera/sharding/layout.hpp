@@ -237,7 +237,7 @@ constexpr PlanFault check_ranks(const Topology& topology) {
 }
 
 /// Returns whether rectangles with elements have some in common. Sweeps down the rows and keeps, of
-/// each run of columns between two cuts, the last row that is taken: O(n log n) where no shard
+/// each run of columns between two cuts, the last row that is taken: O(n log n) if no shard
 /// spans many runs, for 1,024 shards within what compilers calculate by default.
 constexpr bool overlap(std::vector<Rectangle>& rectangles) {
   std::vector<std::int32_t> cuts;
@@ -334,7 +334,7 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table,
 }
 
 /// How many vectors a sample has, one for each feature that is pooled, and the width that all of
-/// them have; 0 where widths differ.
+/// them have; 0 if widths differ.
 struct FeatureShape {
   int count = 0;
   int width = 0;

@@ -339,7 +339,7 @@ class Plan {
   static constexpr bool replicates = Arithmetic::replicates();
   /// Whether some rectangle is kept out of the device's memory (OnHost, OnFile).
   static constexpr bool uses_tiers = Arithmetic::uses_tiers();
-  /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
+  /// Whether ids and vectors pass between ranks: not if every rank has all tables whole.
   static constexpr bool exchanges = Arithmetic::exchanges();
 
   /// Whether some feature is a sequence or pooled by max: code for those is compiled.

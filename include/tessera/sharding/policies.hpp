@@ -355,7 +355,7 @@ template <class Policy>
 struct OnFile : detail::InTier<Policy, Tier::file> {};
 /// Gives each rectangle of a policy's tables a cache of so many rows: of tables OnFile in memory,
 /// `Cached<1'000'000, OnFile<RowWise<Query>>>`; of others, which are OnHost then, in the device's
-/// (nothing where the host itself works). It must hold the rows of two batches.
+/// (nothing if the host itself works). It must hold the rows of two batches.
 ///
 ///     using P = Plan<Cached<2'000, TableWise<Query>>>;
 template <std::int64_t Rows, class Policy>

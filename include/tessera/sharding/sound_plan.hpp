@@ -47,7 +47,7 @@ struct CheckedEntry {
                 "one Features<...> (docs/concepts/plan.md)");
   static constexpr bool tables = features || !policy || HasTables<E>;
   static_assert(tables,
-                "ShardingPolicy: need using tables = TableList<Sources...> to stand in a Plan "
+                "ShardingPolicy: need using tables = TableList<Sources...> to be in a Plan "
                 "(docs/concepts/sharding_policy.md)");
   static constexpr bool sound = [] {
     if constexpr (policy && !features)

@@ -106,6 +106,7 @@ struct Unweighted {};
 
 }  // namespace detail
 
+/// The last argument of a Feature whose ids have weights.
 struct Weighted {};
 /// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id
 /// weights.

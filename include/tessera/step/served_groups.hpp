@@ -76,7 +76,7 @@ class ServedGroups {
     return groups;
   }
 
-  /// Returns the same without gradients, before there are any: what an update sorts. Null where the
+  /// Returns the same without gradients, before there are any: what an update sorts. Null if the
   /// ids will be others: gradients of distinct ids are made of others first.
   template <class State>
   const std::vector<op::GradientGroup<Id>>* to_sort(const State& step, std::size_t arena) {

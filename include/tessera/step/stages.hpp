@@ -112,7 +112,7 @@ struct StageCalls {
   using Output = MatrixView<Out>;
   using Gradient = MatrixView<const Out>;
 
-  /// Routes a batch. `rates`: of steps, or NaN where ranks may be between different updates.
+  /// Routes a batch. `rates`: of steps, or NaN if ranks may be between different updates.
   static void route(const S& s, State& step, const KeyedJagged<Id>& ids, Comm& communicator,
                     const Backend& backend, double rates);
   /// Routes a batch. `keeps_rows`: whether the plan may have features whose rows come unpooled.

@@ -80,9 +80,8 @@ class StepProgress {
   void require_at(const void* by, StepStage needed, std::string_view call) const {
     if (stage_ != needed || !is_of(by)) throw_out_of_turn(call, stage_, is_of(by));
   }
-  /// Throws InvalidArgument unless a collection's `call` can continue after `assemble`: backward,
-  /// or, given the number of applies so far, accumulate, which several losses of one forward may
-  /// call.
+  /// Throws InvalidArgument unless a collection's `call` may follow `assemble`. `accumulate` gives
+  /// the number of applies so far, and may be called once for each loss of a forward.
   void require_assembled(std::string_view call, std::optional<std::uint64_t> applies);
   bool is_of(const void* collection) const { return collection_ == collection; }
   /// Returns whether collection `by` dropped its gradients.

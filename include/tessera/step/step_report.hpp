@@ -46,7 +46,7 @@ struct StageReport {
   double seconds = 0;
   std::int64_t bytes = 0;  ///< sent to other ranks
   /// route: ids of this rank's batch; lookup: rows read; exchange, assemble: vectors (parts of
-  /// vectors, where columns are cut) for other ranks, and of them; split, exchange_gradients: their
+  /// vectors, if columns are cut) for other ranks, and of them; split, exchange_gradients: their
   /// gradients, for other ranks and of them; weight_gradients: weights whose gradients this rank
   /// works out for rows that it owns; update: rows changed
   std::int64_t rows = 0;
@@ -76,7 +76,7 @@ struct StepReport {
   }
   double seconds() const;
   std::int64_t bytes() const;
-  /// Returns the distinct rows (parts of rows, where columns are cut) that this rank updated.
+  /// Returns the distinct rows (parts of rows, if columns are cut) that this rank updated.
   std::int64_t merged_rows() const { return (*this)[ReportedStage::update].rows; }
 };
 
@@ -92,6 +92,7 @@ struct StageBalance {
 
 }  // namespace detail
 
+/// Returns how evenly a stage's time is spread over the ranks.
 detail::StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage stage);
 
 /// Does the same for whole steps.

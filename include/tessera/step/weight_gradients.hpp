@@ -68,7 +68,7 @@ class WeightGradientStage {
         std::swap(owner_dots_,
                   requester_dots_);  // all slots are this rank's own, in the same order
       add_received(step, out);
-      // of 16 bits only where no feature's rows came unpooled (NarrowValues)
+      // of 16 bits only if no feature's rows came unpooled (NarrowValues)
       if constexpr (std::is_same_v<G, float>) add_distinct(step, gradient, out, dot_whole_rows);
     }
     scale_means(step, out);

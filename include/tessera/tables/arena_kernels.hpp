@@ -53,7 +53,7 @@ using DotArena = void (*)(const Backend&, const RankTables<Backend>&, std::size_
                           std::span<const op::WeightGradientGroup<Id, G>>);
 
 /// What ranks share of tables, and steps are compiled for: nothing; copies; and also rows that are
-/// cut where an optimizer needs them whole.
+/// cut if an optimizer needs them whole.
 enum class Shared : std::uint8_t { nothing, copies, rows };
 
 /// On rows that were merged before.

@@ -40,6 +40,7 @@ struct Normal {
   }
 };
 
+/// One value.
 struct Constant {
   float value = 0;
   TESSERA_HOST_DEVICE float operator()(const ElementKey&) const { return value; }
@@ -50,7 +51,7 @@ static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<
 
 namespace detail {
 
-/// Uniform in [-bound, bound), or where that is negative as UniformByRows: a user's choice at run
+/// Uniform in [-bound, bound), or if that is negative as UniformByRows: a user's choice at run
 /// time.
 struct UniformWithin {
   float bound = -1;

@@ -25,7 +25,7 @@ template <class T, class Backend = Host>
 class Matrix {
  public:
   Matrix() = default;
-  /// Makes `rows` x `columns` zeros. Throws InvalidArgument where one is negative or the size in
+  /// Makes `rows` x `columns` zeros. Throws InvalidArgument if one is negative or the size in
   /// bytes does not fit 63 bits.
   Matrix(const Backend& backend, std::int64_t rows, std::int64_t columns)
       : rows_(rows), columns_(columns) {
@@ -57,10 +57,10 @@ class Matrix {
   operator MatrixView<const T>() const& { return view(); }  // NOLINT
   operator MatrixView<const T>() const&& = delete;
   /// Returns the first `count` rows: those of a batch that is smaller than the largest. Throws
-  /// InvalidArgument where the matrix has fewer.
+  /// InvalidArgument if the matrix has fewer.
   MatrixView<T> first_rows(std::int64_t count) { return first_rows(view(), count); }
   MatrixView<const T> first_rows(std::int64_t count) const { return first_rows(view(), count); }
-  /// Returns the columns [first, first + count) of every row. Throws InvalidArgument where the
+  /// Returns the columns [first, first + count) of every row. Throws InvalidArgument if the
   /// matrix has fewer.
   MatrixView<T> columns(std::int64_t first, std::int64_t count) {
     return columns(view(), first, count);
@@ -95,7 +95,7 @@ class Matrix {
 
 namespace detail {
 
-/// Throws InvalidArgument where rows would overlap or there is no memory.
+/// Throws InvalidArgument if rows would overlap or there is no memory.
 template <class T>
 void check_view(std::string_view what, MatrixView<T> matrix) {
   require(matrix.rows <= 1 || matrix.stride >= matrix.columns,

@@ -66,7 +66,7 @@ struct ArenaPlan {
   int group = 0;               ///< training group
   bool trains = true;
   Tier tier = Tier::device;
-  /// of its cache, where shards say so; 0: none, or of tier file a share of what there is
+  /// of its cache, if shards say so; 0: none, or of tier file a share of what there is
   std::int64_t cache_rows = 0;
   std::int64_t rows = 0;
   std::vector<op::ArenaSegment> segments;
@@ -80,7 +80,7 @@ struct TableTraining {
   bool whole_rows = false;  ///< the optimizer needs statistics of whole rows
 };
 
-/// Of the numbers of ids per feature, where the host cannot read offsets.
+/// Of the numbers of ids per feature, if the host cannot read offsets.
 enum class SizesNeeded { none, bounds, exact };
 
 /// What a layout means for one rank: which ids go where, and where its own rectangles are stored.

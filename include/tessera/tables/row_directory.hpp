@@ -112,7 +112,7 @@ class RowDirectory {
     const Entry& entry = slots_[at(slot)];
     return entry.row == none_row || (entry.pins == 0 && entry.batch + 1 < batch_);
   }
-  /// Returns the `count` slots to give up, oldest first; fewer where there are not as many.
+  /// Returns the `count` slots to give up, oldest first; fewer if there are not as many.
   std::vector<Slot> victims(std::int64_t count) const {
     std::vector<Slot> chosen;
     chosen.reserve(static_cast<std::size_t>(std::min(count, slots())));

@@ -41,7 +41,7 @@ class RowFiles {
   explicit RowFiles(int queue_depth) : queue_(static_cast<unsigned>(std::max(queue_depth, 0))) {}
 
   /// Makes the file of a shard: rows from arena row `first` on. `metadata` says what they are.
-  /// Throws DataError where there is no room on the disk.
+  /// Throws DataError if there is no room on the disk.
   void add(const std::string& path, std::int64_t first, std::int64_t rows,
            const RecordFormat& format, const std::map<std::string, std::string>& metadata);
 

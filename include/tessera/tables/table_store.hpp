@@ -58,7 +58,7 @@ class TableStore : public detail::RankTables<Backend> {
   using typename Tables::Cache;
   /// Makes the tables. `initializers`: detail::Initializers. Throws InvalidArgument if the layout
   /// has a fault, if a table is in no training group, if the host has no memory for this rank's
-  /// part, or a cache no size; DataError where a disk has no room.
+  /// part, or a cache no size; DataError if a disk has no room.
   template <class Initializers>
   TableStore(const Backend& backend, Layout layout, int rank, const Trained& training,
              std::uint64_t seed, const Initializers& initializers, const TableFiles& files = {})
@@ -137,9 +137,9 @@ class TableStore : public detail::RankTables<Backend> {
     bool host_memory = false;
     /// of these: RowCache::clone
     std::function<std::shared_ptr<const detail::FileClone>()> clone{};
-    /// [rows, width]; an AnyMatrix where training groups differ in their element types
+    /// [rows, width]; an AnyMatrix if training groups differ in their element types
     typename Elements::Matrix weights{};
-    /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
+    /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix if an optimizer keeps
     /// narrow states.
     std::vector<typename Elements::StateMatrix> states{};
   };

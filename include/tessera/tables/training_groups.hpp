@@ -51,7 +51,7 @@ concept StoragePolicy = requires { typename P::element; };
 template <class P>
 concept InitializerPolicy = requires { typename P::initializer; };
 
-/// Bases that differ even where a policy is given twice.
+/// Bases that differ even if a policy is given twice.
 template <std::size_t, class Policy>
 struct ListedPolicy : Policy {};
 template <class Indices, class... Policies>

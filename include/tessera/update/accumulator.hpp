@@ -85,7 +85,7 @@ class Accumulator {
   }
 
   /// Lets ranks tell each other their rates and clipping, which must be the same, and their
-  /// gradients of copied tables. Collective; the first of what `apply` does. False where there is
+  /// gradients of copied tables. Collective; the first of what `apply` does. False if there is
   /// nothing to apply, as all gradients were refused. Where it throws, gradients are as before.
   bool gather(double rates, const auto& clip) {
     require(batches_ != 0 || skipped_,
@@ -188,7 +188,7 @@ class Accumulator {
     return rows;
   }
 
-  /// Makes one optimizer step. Collective where columns are cut; no table changes before that is
+  /// Makes one optimizer step. Collective if columns are cut; no table changes before that is
   /// done. `advance()` begins the step then.
   void apply(const AnyUpdateStep& now, const Kernels& kernels, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
@@ -220,7 +220,7 @@ class Accumulator {
     std::vector<Sums> sums;  // likewise; what is more is of earlier steps
   };
 
-  /// Room for a list, of what an earlier step had there where that is hardly larger.
+  /// Room for a list, of what an earlier step had there if that is hardly larger.
   class Room final : public op::MergedRoom {
    public:
     Room(const Backend& backend, Sums& sums, int width)
@@ -282,7 +282,7 @@ class Accumulator {
     list = now;
   }
 
-  /// Adds groups. `check`: throws where there are too many, and does no more.
+  /// Adds groups. `check`: throws if there are too many, and does no more.
   template <IdType Id>
   void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check,
            MergeRows<Id, float, Backend> kernel) {

@@ -17,13 +17,13 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// What clipping did.
 struct Clipped {
-  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all, before; where it is needed
+  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all, before; if it is needed
   std::int64_t looked_at = 0;                              ///< values or rows of this rank
   bool all = false;                                        ///< every value became smaller
 };
 
 /// Clips what an Accumulator has, and `dense`; `counter`: null, or in the backend's memory, for how
-/// many values or rows became smaller. Throws InvalidArgument on every rank where the norm is not
+/// many values or rows became smaller. Throws InvalidArgument on every rank if the norm is not
 /// finite.
 template <class Accumulated, class Clip>
 Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& clip,
@@ -56,8 +56,8 @@ Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cl
 /// Makes one optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
 /// ClipByGlobalNorm, ClipByValue or ClipByRowNorm. `dense`: gradients of dense layers in the
 /// backend's memory, alike on all ranks; they count in the norm, and are clipped in place. Does
-/// nothing where NonFinite::reject refused every batch. Throws InvalidArgument where nothing was
-/// accumulated, where `clip` has no positive number or ranks have other rates or another clip: then
+/// nothing if NonFinite::reject refused every batch. Throws InvalidArgument if nothing was
+/// accumulated, if `clip` has no positive number or ranks have other rates or another clip: then
 /// the gradients wait for another call; and where the norm is not finite: then, as by all that
 /// throws later, they are dropped, as merged copies must not be merged again. Collective.
 template <class Accumulated, class Kernels, class Clip>

@@ -18,8 +18,8 @@ template <class Backend>
 class ArenaStreams {
  public:
   /// Calls f(arena, backend) for each of `arenas`. Later work of `backend` comes behind all of it.
-  /// `apart(arena)`: what its work reads is written before the call or by it, and the host does not
-  /// wait in it; others' work stays on `backend`.
+  /// `apart(arena)`: its work may run on the second stream, as all that it reads is ready and the
+  /// host does not wait in it; other arenas' work stays on `backend`.
   template <class Apart, class F>
   void for_each(const Backend& backend, std::size_t arenas, const Apart& apart, F&& f) {
     if constexpr (HasStreams<Backend>) {

@@ -101,7 +101,7 @@ class GradientGuard {
     explicit Counts(const Backend& backend) : used(backend), rejecting(backend) {}
     NonFiniteCount<Backend> used, rejecting;
   };
-  std::optional<Counts> counts_;  ///< where any are looked at
+  std::optional<Counts> counts_;  ///< if any are looked at
   bool rejects_ = false;
   std::uint64_t seen_ = 0;  ///< of those that reject, by earlier steps
   std::uint64_t rejected_ = 0;

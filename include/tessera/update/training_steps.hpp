@@ -114,7 +114,7 @@ class TrainingSteps final : public AnyTrainingSteps {
     if constexpr (!Optimizer<Trained>)
       for (const int group : training.group_of_table)
         some[static_cast<std::size_t>(group)] = Groups::trains[static_cast<std::size_t>(group)];
-    // steps are counted where all tables are frozen, too
+    // steps are counted if all tables are frozen, too
     if (std::none_of(some.begin(), some.end(), [](bool any) { return any; })) some[0] = true;
     return some;
   }

@@ -108,7 +108,7 @@ class Updater {
   void take(std::size_t a, const MergedLists& merged) { merged_[a] = merged; }
 
   /// Gathers, after all shared arenas have merged their own: those of replicated arenas get all
-  /// ranks' gradients, in three exchanges for all of them. Throws InvalidArgument where ranks'
+  /// ranks' gradients, in three exchanges for all of them. Throws InvalidArgument if ranks'
   /// learning rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
   void gather(bool fixed_sizes, double rates) {
@@ -188,10 +188,10 @@ class Updater {
       tell_bags<Id>(a, bags_of(groups));
   }
 
-  // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
+  // ---- for gradients that are merged already (Accumulator), over all ranks if rows are
   // replicated, in place of `gather` and `apply` ----
 
-  /// Returns, after `gather`, the gradients of an arena, of all ranks where it is replicated.
+  /// Returns, after `gather`, the gradients of an arena, of all ranks if it is replicated.
   MergedLists merged_over_ranks(std::size_t a) {
     if (copies && routing_.arenas()[a].replicated) return {merge_replicas(a, false)};
     return merged_[a];

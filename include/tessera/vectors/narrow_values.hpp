@@ -12,7 +12,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// Under OutputType: how a step's pooled vectors become 16-bit ones of the caller's, and how their
 /// gradients are read. Where each of this rank's vectors is complete when this rank has looked it
-/// up, lookups store 16 bits; where nothing is done to gradients before the update, it reads them
+/// up, lookups store 16 bits; if nothing is done to gradients before the update, it reads them
 /// unchanged. Else the step keeps a matrix of floats: vectors are rounded once, when all that is
 /// added is there, and gradients are widened. Float values are the caller's memory itself.
 template <class Backend>

@@ -41,7 +41,7 @@ class VectorsInFlight {
 
   WireOrder order_;
   Buffer<float, Backend> owner_;
-  // the same on the wire, where a codec has another form; and the other end of it
+  // the same on the wire, if a codec has another form; and the other end of it
   Buffer<std::byte, Backend> owner_wire_, requester_wire_;
   std::vector<op::EncodeJob> encodes_;
   std::vector<op::DecodeJob> decodes_;
@@ -85,7 +85,7 @@ class VectorExchange {
     });
   }
 
-  /// Puts what came into its columns of `output`, or adds it where a table is cut by rows.
+  /// Puts what came into its columns of `output`, or adds it if a table is cut by rows.
   template <class State>
   void assemble(const Backend& backend, State& step, MatrixView<float> output) const {
     for (const auto& [column, width] : routing_.summed_columns())

@@ -273,7 +273,7 @@ __global__ void vocabulary_list_newcomers(const VocabularyBatch b, std::uint32_t
   if (i < b.count && b.ranks[i + 1] != b.ranks[i]) newcomers[b.ranks[i]] = b.entries[i];
 }
 
-/// Writes keys to sort newcomers by: first, where there are not enough rows, by their scores; then
+/// Writes keys to sort newcomers by: first, if there are not enough rows, by their scores; then
 /// by block.
 template <class Policy>
 __global__ void vocabulary_newcomer_keys(const VocabularyState s, const Policy* policies,

@@ -107,6 +107,7 @@ class Host;
 template <class Comm, class Backend = Host, class Own = detail::NoPolicy>
 class Vocabulary;
 
+/// The tables of a Vocabulary, and who gets and keeps their rows.
 struct VocabularyOptions {
   std::vector<detail::VocabularyTable> tables{};
   /// whose keys each feature holds; empty: feature i has table i
@@ -146,7 +147,7 @@ struct KeyRow {
 };
 
 /// The rows of a batch, or of a rank's part of it: those that now have another key than before, and
-/// where they are asked for the keys that lost rows and those that got some.
+/// if they are asked for the keys that lost rows and those that got some.
 struct VocabularyChanges {
   std::vector<ReusedRow> reused;
   std::vector<KeyRow> evicted, given;
