@@ -241,7 +241,13 @@ void run(Options& options) {
   require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
   const detail::CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster,
                                 workload);
-  Report report{model, cluster, workload, constants.source, constants.measured, optimizer.type};
+  Report report{model,
+                cluster,
+                workload,
+                constants.source,
+                constants.measured,
+                optimizer.type,
+                !constraints.pins.empty() || !constraints.forbidden.empty()};
   detail::PlanChoice choice = detail::Planner(uncut, costs, constraints).search();
   if (!choice.fits)
     throw InvalidArgument(place_of_memory(model) +

@@ -29,6 +29,7 @@ struct Report {
   std::string source;                     ///< of the cluster's constants
   bool measured = false;                  ///< they were
   std::string optimizer;                  ///< of tables: the name of its class
+  bool constrained = false;               ///< there are pins or forbidden cuts
   std::vector<Candidate> candidates{};    ///< the planner's first, then the plain strategies
   tessera::detail::RunnerUp runner_up{};  ///< of these
   std::vector<tessera::detail::CutReason>

@@ -300,7 +300,7 @@ std::string page_of(const Report& report) {
 <h2>Traffic of a step</h2><p>Ids, vectors and gradients that ranks send to each other{12}.</p>
 {13}
 <h2>Comparison</h2>
-<p>The planner's plan beside plain strategies, on one scale; colours as above; pale: does not fit.</p>
+<p>The planner's plan beside plain strategies{16}, on one scale; colours as above; pale: does not fit.</p>
 {14}</body></html>
 )",
       escaped(report.model.name), report.cluster.ranks, report.model.tables.size(),
@@ -309,7 +309,8 @@ std::string page_of(const Report& report) {
       svg(tables.svg, tables.height + 4), tables_table(report), parts_table(report),
       svg(ranks.svg, ranks.height + 4),
       p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
-      svg(traffic.svg, traffic.height + 4), comparison(report), svg(legend.svg, legend.height));
+      svg(traffic.svg, traffic.height + 4), comparison(report), svg(legend.svg, legend.height),
+      report.constrained ? ", which keep no pins and forbid no cuts" : "");
 }
 
 }  // namespace plan

@@ -100,6 +100,7 @@ std::string text_of(const Report& report) {
         c.prediction.memory_imbalance(), c.prediction.time_imbalance(),
         !c.fits ? "  does not fit" : elsewhere_text(c.prediction));
   }
+  if (report.constrained) out += "plain strategies keep no pins and forbid no cuts\n";
   out +=
       "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
       "ranks\n\n";

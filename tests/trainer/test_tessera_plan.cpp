@@ -231,6 +231,8 @@ TEST_CASE("constraints, and what cannot be") {
                       "--ranks 8 --forbid replicated --forbid row-wise --forbid grid --forbid "
                       "column-wise --json plan.json");
   CHECK(forbidden.json("plan.json")["shards"].size() == 4);
+  CHECK(forbidden.out.find("\nplain strategies keep no pins and forbid no cuts\n") !=
+        std::string::npos);
   const auto fails = [](const std::string& model, const std::string& arguments,
                         const std::string& text, int status = 1) {
     const Run run("m.json", model, arguments);
