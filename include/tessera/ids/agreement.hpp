@@ -8,6 +8,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/op/initialize.hpp>
+#include <tessera/op/inputs.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/optimizer/clip.hpp>
 #include <tessera/sharding/layout.hpp>
