@@ -201,18 +201,20 @@ class Engine {
   }
 
  private:
-  /// A stack and what the sanitizers know of it. Making one is slow, so blocks share them.
+  /// A stack and what the sanitizers know of it. A thread gets one when it begins, and keeps it if it
+  /// has to wait: those that never do run one after another on one stack.
   struct Fiber {
     Stack stack;
     void* asan_stack = nullptr;
     void* tsan_fiber = nullptr;
+    Fiber* next_idle = nullptr;
   };
   struct Lane {
     Context context;
     Operand operand;
     std::uint64_t result = 0;
     uint3 thread{};
-    Fiber* fiber = nullptr;
+    Fiber* fiber = nullptr;  // null: it has not begun
     PendingCopy* copies = nullptr;
   };
   /// Addresses that stand for a block's barriers. Fresh memory for each block: freeing makes the
@@ -248,16 +250,24 @@ class Engine {
 
   SIMT_RUNTIME static void fiber_main() {
     Engine& e = instance();
-    asan::enter_stack(nullptr, &e.host_bottom_, &e.host_bytes_);
-    tsan::acquire(&e.launch_tag_);
-    e.run_body();
-    e.exited_[e.warp()] |= e.bit();
-    ++e.exited_count_;
-    tsan::release(&e.exit_tag_);
-    asan::leave_stack(nullptr, e.host_bottom_, e.host_bytes_);
-    tsan::switch_to(e.host_fiber_);
-    Context::swap(e.lane().context, e.host_context_);
-    __builtin_trap();
+    e.enter(nullptr);
+    for (;;) {
+      tsan::acquire(&e.launch_tag_);
+      e.run_body();
+      e.exited_[e.warp()] |= e.bit();
+      ++e.exited_count_;
+      tsan::release(&e.exit_tag_);
+      const unsigned next = e.next();
+      Fiber& f = *e.lane().fiber;
+      if (!has_tsan && next != none && e.lanes_[next].fiber == nullptr) {
+        e.lanes_[next].fiber = &f;
+        e.become(next);
+        continue;
+      }
+      f.next_idle = std::exchange(e.idle_, &f);
+      e.go_to(next, e.lane().context, nullptr);
+      __builtin_trap();
+    }
   }
 
   SIMT_RUNTIME void run_body() {
@@ -275,31 +285,66 @@ class Engine {
     }
   }
 
-  /// From the host into a thread, until its next meeting point.
-  SIMT_RUNTIME void resume(unsigned thread) {
+  SIMT_RUNTIME void become(unsigned thread) {
     current_ = thread;
-    Fiber& f = *lanes_[thread].fiber;
     threadIdx = lanes_[thread].thread;
     ++counters.switches;
-    void* host_stack = nullptr;
-    asan::leave_stack(&host_stack, f.stack.bottom(), Stack::bytes);
+  }
+
+  /// Gives a thread a stack of its own.
+  SIMT_RUNTIME void begin(unsigned thread) {
+    Fiber& f = has_tsan           ? fibers_[fiber_set_ * max_threads + thread]
+               : idle_ != nullptr ? *std::exchange(idle_, idle_->next_idle)
+                                  : fibers_[stacks_++];
+    f.stack.reserve();
+    f.asan_stack = nullptr;
+    if (has_tsan && f.tsan_fiber == nullptr) f.tsan_fiber = tsan::create();
+    lanes_[thread].fiber = &f;
+    lanes_[thread].context.start(f.stack, static_cast<std::size_t>(&f - fibers_) * 7, &fiber_main);
+  }
+
+  /// Leaves a stack for that of a thread, or of the host.
+  SIMT_RUNTIME void go_to(unsigned thread, Context& from, void** asan_stack) {
+    from_host_ = &from == &host_context_;
+    if (thread == none) {
+      asan::leave_stack(asan_stack, host_bottom_, host_bytes_);
+      tsan::switch_to(host_fiber_);
+      return Context::swap(from, host_context_);
+    }
+    if (lanes_[thread].fiber == nullptr) begin(thread);
+    const Fiber& f = *lanes_[thread].fiber;
+    become(thread);
+    asan::leave_stack(asan_stack, f.stack.bottom(), Stack::bytes);
     tsan::switch_to(f.tsan_fiber);
-    Context::swap(host_context_, lanes_[thread].context);
+    Context::swap(from, lanes_[thread].context);
+  }
+  /// After go_to of another stack: a thread's is in use.
+  SIMT_RUNTIME void enter(void* asan_stack) {
+    asan::enter_stack(asan_stack, from_host_ ? &host_bottom_ : nullptr,
+                      from_host_ ? &host_bytes_ : nullptr);
+  }
+
+  /// From the host into a thread, until no thread can run.
+  SIMT_RUNTIME void resume(unsigned thread) {
+    void* host_stack = nullptr;
+    go_to(thread, host_context_, &host_stack);
     asan::enter_stack(host_stack, nullptr, nullptr);
   }
 
-  /// From a thread back to the host, until the host resumes it.
+  /// From a thread to the next one that can run, until this one can again.
   SIMT_RUNTIME void yield() {
+    const unsigned thread = next();
+    if (thread == current_) return;
     Lane& self = lane();
     Fiber& f = *self.fiber;
-    asan::leave_stack(&f.asan_stack, host_bottom_, host_bytes_);
-    tsan::switch_to(host_fiber_);
-    Context::swap(self.context, host_context_);
-    asan::enter_stack(f.asan_stack, &host_bottom_, &host_bytes_);
+    go_to(thread, self.context, &f.asan_stack);
+    enter(f.asan_stack);
     if (aborting_) throw Abandoned{};
   }
 
   static constexpr unsigned none = ~0u;
+
+  SIMT_RUNTIME unsigned next() { return aborting_ ? none : pick(); }
 
   /// The next thread to run: the nearest ready one after, or before, the latest, or after a random
   /// one.
@@ -337,18 +382,17 @@ class Engine {
       ready_[w] = exist;
       exited_[w] = ~exist;
       waiting_[w] = at_barrier_[w] = 0;
-      for (unsigned& syncs : warp_syncs_[w]) syncs = 0;
     }
+    uint3 thread{};
     for (unsigned i = 0; i < threads_; ++i) {
-      Fiber& f = fibers_[fiber_set_ * max_threads + i];
-      lanes_[i].fiber = &f;
-      f.stack.reserve();
-      f.asan_stack = nullptr;
-      if (has_tsan && f.tsan_fiber == nullptr) f.tsan_fiber = tsan::create();
-      lanes_[i].thread = {i % blockDim.x, i / blockDim.x % blockDim.y,
-                          i / (blockDim.x * blockDim.y)};
+      lanes_[i].fiber = nullptr;
+      lanes_[i].thread = thread;
       lanes_[i].operand.site = {"the kernel's start, line", 0};
-      lanes_[i].context.start(f.stack, i * 7, &fiber_main);
+      if (++thread.x != blockDim.x) continue;
+      thread.x = 0;
+      if (++thread.y != blockDim.y) continue;
+      thread.y = 0;
+      ++thread.z;
     }
     current_ = options.order == Order::reverse ? 0 : threads_ - 1;
     counters.threads += threads_;
@@ -360,7 +404,7 @@ class Engine {
     const std::unique_ptr<Tags> tags(has_tsan ? new Tags : nullptr);
     tags_ = has_tsan ? tags.get() : &no_tags_;
     begin_block(dynamic_bytes);
-    for (unsigned next = pick(); next != none && !aborting_; next = pick()) resume(next);
+    resume(pick());
     if (!aborting_ && exited_count_ != threads_) {
       aborting_ = true;
       failure_ = std::make_exception_ptr(Error(deadlock_text()));
@@ -372,14 +416,13 @@ class Engine {
   /// failure on.
   SIMT_RUNTIME void abandon_block() {
     for (unsigned i = 0; i < threads_; ++i)
-      if ((exited_[i / 32] >> (i % 32) & 1u) == 0) resume(i);
-    if (has_tsan) {
-      tsan::acquire(&exit_tag_);
-      for (unsigned i = 0; i < threads_; ++i)
-        tsan::destroy(std::exchange(lanes_[i].fiber->tsan_fiber, nullptr));
-    }
-    for (unsigned i = 0; i < threads_; ++i)
+      if ((exited_[i / 32] >> (i % 32) & 1u) == 0 && lanes_[i].fiber != nullptr) resume(i);
+    if (has_tsan) tsan::acquire(&exit_tag_);
+    for (unsigned i = 0; i < threads_; ++i) {
+      if (lanes_[i].fiber == nullptr) continue;
+      if (has_tsan) tsan::destroy(std::exchange(lanes_[i].fiber->tsan_fiber, nullptr));
       asan::unpoison(lanes_[i].fiber->stack.bottom(), Stack::bytes);
+    }
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
@@ -408,13 +451,15 @@ class Engine {
   // What meeting points touch.
   unsigned threads_ = 0, current_ = 0, arrived_ = 0, exited_count_ = 0, barriers_ = 0,
            fiber_set_ = 0;
-  bool aborting_ = false;
+  bool aborting_ = false, from_host_ = false;
   Site barrier_site_;
   std::uint32_t ready_[32] = {}, waiting_[32] = {}, at_barrier_[32] = {}, exited_[32] = {};
   unsigned warp_syncs_[32][32] = {};
   Tags* tags_ = nullptr;
   Lane lanes_[max_threads];
   Fiber fibers_[fiber_sets * max_threads];
+  Fiber* idle_ = nullptr;  // that had a thread which has ended
+  unsigned stacks_ = 0;    // of which the first fibers have one
   // The launch.
   void (*body_)(void*) = nullptr;
   void* argument_ = nullptr;

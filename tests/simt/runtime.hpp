@@ -434,6 +434,30 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs = 0;
 };
 
+namespace simt {
+/// Gives to a stream what calls a kernel: body(these bytes), once per CUDA thread.
+inline cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, void (*body)(void*),
+                          const void* call, std::size_t bytes) {
+  const dim3 grid = config.gridDim, block = config.blockDim;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > Engine::max_threads || block.z > 64)
+    return noted(cudaErrorInvalidConfiguration);
+  if (!is_of(config.stream, current_device())) return noted(cudaErrorInvalidResourceHandle);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+      grid.z > 65535)
+    return noted(cudaErrorInvalidConfiguration);
+  if (config.dynamicSmemBytes > SharedMemoryLimits::instance().of(kernel))
+    return noted(cudaErrorInvalidValue);
+  std::vector<std::max_align_t> kept(bytes / sizeof(std::max_align_t) + 1);
+  std::memcpy(kept.data(), call, bytes);
+  enqueue(config.stream, [=, shared = config.dynamicSmemBytes, kept = std::move(kept)]() mutable {
+    const DeviceAccess access;
+    Engine::instance().run_grid(grid, block, shared, body, kept.data());
+  });
+  return cudaSuccess;
+}
+}  // namespace simt
+
 /// Gives the kernel to its stream. A launch that a GPU would refuse returns CUDA's error; a fault
 /// of the kernel throws simt::Error.
 template <class... Parameters, class... Arguments>
@@ -441,32 +465,17 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                                Arguments&&... arguments) {
   static_assert((std::is_trivially_copyable_v<std::remove_cvref_t<Parameters>> && ...),
                 "kernel parameters are copied as bytes");
-  const dim3 grid = config->gridDim, block = config->blockDim;
-  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64)
-    return simt::noted(cudaErrorInvalidConfiguration);
-  if (!simt::is_of(config->stream, simt::current_device()))
-    return simt::noted(cudaErrorInvalidResourceHandle);
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
-      grid.z > 65535)
-    return simt::noted(cudaErrorInvalidConfiguration);
-  if (config->dynamicSmemBytes >
-      simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
-    return simt::noted(cudaErrorInvalidValue);
   using Values = std::tuple<std::remove_cvref_t<Parameters>...>;
   using Call = std::pair<void (*)(Parameters...), Values>;
+  static_assert(alignof(Call) <= alignof(std::max_align_t));
   const Call call(
       kernel,
       Values(static_cast<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...));
-  simt::enqueue(config->stream, [=, bytes = config->dynamicSmemBytes] {
-    const simt::DeviceAccess access;
-    simt::Engine::instance().run_grid(
-        grid, block, bytes,
-        [](void* p) {
-          const Call& c = *static_cast<const Call*>(p);
-          std::apply(c.first, c.second);
-        },
-        const_cast<Call*>(&call));
-  });
-  return cudaSuccess;
+  return simt::launch(
+      *config, reinterpret_cast<const void*>(kernel),
+      [](void* p) {
+        const Call& c = *static_cast<const Call*>(p);
+        std::apply(c.first, c.second);
+      },
+      &call, sizeof(call));
 }

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
@@ -19,17 +18,16 @@ namespace tessera { inline namespace v0 { namespace detail {
 template <class Backend>
 class Arena {
  public:
-  template <Element T, Optimizer O>
-  Arena(const Backend& backend, std::type_identity<T>, std::int64_t rows, int width,
-        const O& optimizer, Tier tier = Tier::device)
+  /// Makes room for rows. `row_bytes`: of a row's weights, then of each of its states.
+  Arena(const Backend& backend, std::int64_t rows, int width,
+        std::span<const std::int64_t> row_bytes, Tier tier)
       : rows_(rows), width_(width), weights_(tier) {
-    const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
-    weights_.resize(backend, elements * sizeof(T));
-    for (int i = 0; i < O::element_states + O::row_states; ++i)
-      states_.emplace_back(tier).resize(
-          backend, i < O::element_states ? elements * sizeof(StateElement<O>)
-                                         : static_cast<std::size_t>(rows) * sizeof(float));
-    reset_state(backend, 0, rows, optimizer);
+    const auto bytes = [&](std::int64_t of_row) {
+      return static_cast<std::size_t>(rows) * static_cast<std::size_t>(of_row);
+    };
+    weights_.resize(backend, bytes(row_bytes[0]));
+    for (const std::int64_t of_row : row_bytes.subspan(1))
+      states_.emplace_back(tier).resize(backend, bytes(of_row));
   }
 
   std::int64_t rows() const { return rows_; }

@@ -15,9 +15,9 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
 
@@ -32,34 +32,10 @@ std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan, const Tabl
 /// Returns a name as a part of a file's name.
 std::string file_name_of(std::string_view name);
 
-/// Makes the files of an arena's shards. fields_of(shard): the type of the weights, then the names
-/// of the states.
-template <class FieldsOf>
+/// Makes the files of an arena's shards. `fields`: the type of the weights, then the names of the
+/// states.
 void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, const ArenaPlan& plan,
-               int rank, const RecordFormat& format, const FieldsOf& fields_of) {
-  const int error = make_folders(files.folder);
-  require<DataError>(error == 0, "cannot make the folder of table files '{}': {}", files.folder,
-                     std::strerror(error));
-  for (std::size_t i = 0; i < plan.segments.size(); ++i) {
-    const Shard& shard = layout.shards[plan.shards[i]];
-    const Rectangle& r = shard.rectangle;
-    const std::string_view table = layout.tables[shard.table].name;
-    std::map<std::string, std::string> about{
-        {"table", std::string(table)},
-        {"rows", fmt::format("{}-{}", r.row_begin, r.row_end)},
-        {"columns", fmt::format("{}-{}", r.column_begin, r.column_end)}};
-    const std::vector<std::string> fields = fields_of(shard);
-    for (std::size_t f = 0; f < fields.size(); ++f)
-      about[f == 0 ? "weights" : fields[f]] =
-          fmt::format("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
-                      format.fields[f].bytes);
-    const std::string name =
-        fmt::format("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
-                    r.row_begin, r.row_end, r.column_begin, r.column_end);
-    to.add(files.folder + (files.folder.ends_with('/') ? "" : "/") + name,
-           plan.segments[i].row_offset, plan.segments[i].rows, format, about);
-  }
-}
+               int rank, const RecordFormat& format, std::span<const std::string_view> fields);
 
 #ifdef TESSERA_INLINE
 TESSERA_INLINE std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
@@ -91,6 +67,32 @@ TESSERA_INLINE std::string file_name_of(std::string_view name) {
                   : fmt::format("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return text;
+}
+
+TESSERA_INLINE void add_files(RowFiles& to, const TableFiles& files, const Layout& layout,
+                              const ArenaPlan& plan, int rank, const RecordFormat& format,
+                              std::span<const std::string_view> fields) {
+  const int error = make_folders(files.folder);
+  require<DataError>(error == 0, "cannot make the folder of table files '{}': {}", files.folder,
+                     std::strerror(error));
+  for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+    const Shard& shard = layout.shards[plan.shards[i]];
+    const Rectangle& r = shard.rectangle;
+    const std::string_view table = layout.tables[shard.table].name;
+    std::map<std::string, std::string> about{
+        {"table", std::string(table)},
+        {"rows", fmt::format("{}-{}", r.row_begin, r.row_end)},
+        {"columns", fmt::format("{}-{}", r.column_begin, r.column_end)}};
+    for (std::size_t f = 0; f < fields.size(); ++f)
+      about[f == 0 ? "weights" : std::string(fields[f])] =
+          fmt::format("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
+                      format.fields[f].bytes);
+    const std::string name =
+        fmt::format("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
+                    r.row_begin, r.row_end, r.column_begin, r.column_end);
+    to.add(files.folder + (files.folder.ends_with('/') ? "" : "/") + name,
+           plan.segments[i].row_offset, plan.segments[i].rows, format, about);
+  }
 }
 #endif
 

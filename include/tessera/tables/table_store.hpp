@@ -27,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,17 +65,16 @@ class TableStore : public detail::RankTables<Backend> {
              std::uint64_t seed, const Initializers& initializers, const TableFiles& files = {})
       : Tables(backend, std::move(layout), rank, by_table(checked(layout, rank), training), seed) {
     try {
-      for (const detail::ArenaPlan& plan : routing_.arenas())
-        with_group(plan.group, [&](auto group) {
-          const auto& optimizer = Groups::template get<group()>(training);
-          const auto initializer = initializers.template of<group()>();
-          caches_.emplace_back();
-          const std::type_identity<typename Elements::template of<group()>> element;
-          if constexpr (WidthList::tiers)
-            if (is_cached(plan)) return add_cached(plan, element, optimizer, initializer, files);
-          arenas_.emplace_back(backend, element, plan.rows, plan.width, optimizer, plan.tier);
-          initialize(plan, element, arenas_.back(), 0, plan.rows, 0, initializer);
-        });
+      for (const detail::ArenaPlan& plan : routing_.arenas()) {
+        caches_.emplace_back();
+        if constexpr (WidthList::tiers)
+          if (is_cached(plan)) {
+            add_cached(plan, training, initializers, files);
+            continue;
+          }
+        arenas_.push_back(make_arena(plan, plan.rows, plan.tier, training));
+        initialize(plan, arenas_.back(), 0, plan.rows, initializers);
+      }
     } catch (const std::bad_alloc&) {
       throw InvalidArgument(no_memory(rank));
     }
@@ -227,22 +227,13 @@ class TableStore : public detail::RankTables<Backend> {
             here.push_back(offset + row);
         if (here.empty()) continue;
         tell(a, std::span<const std::int64_t>(here));
-        with_group(plan.group, [&](auto group) {
-          const auto initializer = initializers.template of<group()>();
-          for (const std::int64_t row : here) {
-            std::int64_t at = row;
-            const typename Cache::Pins pins = to_slot(a, at);
-            using E = typename Elements::template of<group()>;
-            op::run<op::Initialize<E, std::remove_cvref_t<decltype(initializer)>>>(
-                backend, {arenas_[a].template weights<E>() + at * arenas_[a].width(),
-                          1,
-                          arenas_[a].width(),
-                          {seed_, segment.table_key, spec.rows, row - offset, segment.column_begin},
-                          initializer});
-            arenas_[a].reset_state(backend, at, 1, Groups::template get<group()>(training));
-            pins.mark_changed();
-          }
-        });
+        for (const std::int64_t row : here) {
+          std::int64_t at = row;
+          const typename Cache::Pins pins = to_slot(a, at);
+          initialize(backend, plan, i, row, 1, arenas_[a], at, initializers);
+          reset_state(backend, plan, arenas_[a], at, 1, training);
+          pins.mark_changed();
+        }
       }
     }
   }
@@ -348,23 +339,59 @@ class TableStore : public detail::RankTables<Backend> {
     return layout;
   }
 
-  /// Writes first values of arena rows [begin, end), in the rows of `arena` from `at` on.
-  template <Element E, Initializer F>
-  void initialize(const detail::ArenaPlan& plan, std::type_identity<E>, const auto& arena,
-                  std::int64_t begin, std::int64_t end, std::int64_t at, const F& initializer) {
+  /// Returns the bytes of a row of an arena: of its weights, then of each state.
+  static std::vector<std::int64_t> row_bytes(const detail::ArenaPlan& plan) {
+    std::vector<std::int64_t> bytes{plan.width * Elements::size(plan.group)};
+    for (const StateShape& state : states_of_group(plan.group))
+      bytes.push_back(state.bytes(1, plan.width));
+    return bytes;
+  }
+
+  /// Makes so many rows of an arena, with a fresh state and without first values.
+  detail::Arena<Backend> make_arena(const detail::ArenaPlan& plan, std::int64_t rows, Tier tier,
+                                    const Trained& training) const {
+    detail::Arena<Backend> arena(backend_, rows, plan.width, row_bytes(plan), tier);
+    reset_state(backend_, plan, arena, 0, rows, training);
+    return arena;
+  }
+  void reset_state(const Backend& backend, const detail::ArenaPlan& plan,
+                   const detail::Arena<Backend>& arena, std::int64_t first, std::int64_t count,
+                   const Trained& training) const {
+    with_group(plan.group, [&](auto group) {
+      arena.reset_state(backend, first, count, Groups::template get<group()>(training));
+    });
+  }
+
+  /// Writes first values of `count` rows of segment `i` from arena row `first` on, in the rows of
+  /// `arena` from `at` on.
+  template <class Initializers>
+  void initialize(const Backend& backend, const detail::ArenaPlan& plan, std::size_t i,
+                  std::int64_t first, std::int64_t count, const detail::Arena<Backend>& arena,
+                  std::int64_t at, const Initializers& initializers) const {
+    const op::ArenaSegment& segment = plan.segments[i];
+    const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
+    with_group(plan.group, [&](auto group) {
+      const auto initializer = initializers.template of<group()>();
+      using E = std::decay_t<typename Elements::template of<group()>>;  // see KernelsOf
+      op::run<op::Initialize<E, std::remove_cvref_t<decltype(initializer)>>>(
+          backend, {arena.template weights<E>() + at * arena.width(),
+                    count,
+                    arena.width(),
+                    {seed_, segment.table_key, table_rows,
+                     segment.row_begin + first - segment.row_offset, segment.column_begin},
+                    initializer});
+    });
+  }
+  /// Writes those of `count` arena rows from `begin` on, in the first rows of `arena`.
+  template <class Initializers>
+  void initialize(const detail::ArenaPlan& plan, const detail::Arena<Backend>& arena,
+                  std::int64_t begin, std::int64_t count, const Initializers& initializers) const {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
       const op::ArenaSegment& segment = plan.segments[i];
       const std::int64_t first = std::max(begin, segment.row_offset),
-                         last = std::min(end, segment.row_offset + segment.rows);
-      if (first >= last) continue;
-      const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
-      op::run<op::Initialize<E, F>>(
-          backend_, {arena.template weights<E>() + (at + first - begin) * arena.width(),
-                     last - first,
-                     arena.width(),
-                     {seed_, segment.table_key, table_rows,
-                      segment.row_begin + first - segment.row_offset, segment.column_begin},
-                     initializer});
+                         last = std::min(begin + count, segment.row_offset + segment.rows);
+      if (first < last)
+        initialize(backend_, plan, i, first, last - first, arena, first - begin, initializers);
     }
   }
 
@@ -375,19 +402,16 @@ class TableStore : public detail::RankTables<Backend> {
            (plan.tier == Tier::host && plan.cache_rows != 0 && !Backend::host_readable);
   }
 
-  template <Element E, Optimizer O, Initializer F>
-  void add_cached(const detail::ArenaPlan& plan, std::type_identity<E> element, const O& optimizer,
-                  const F& initializer, const TableFiles& files) {
-    constexpr int states = O::element_states + O::row_states;
+  template <class Initializers>
+  void add_cached(const detail::ArenaPlan& plan, const Trained& training,
+                  const Initializers& initializers, const TableFiles& files) {
     detail::RecordFormat format;
-    format.add(plan.width * std::int64_t{sizeof(E)});
-    for (int i = 0; i < states; ++i)
-      format.add(i < O::element_states ? plan.width * std::int64_t{sizeof(StateElement<O>)} : 4);
+    for (const std::int64_t bytes : row_bytes(plan)) format.add(bytes);
     std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
     for (const detail::ArenaPlan& other : routing_.arenas())
       if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
     const std::int64_t rows = detail::cache_slots(layout_, plan, files, bytes_on_file);
-    arenas_.emplace_back(backend_, element, rows, plan.width, optimizer);
+    arenas_.push_back(make_arena(plan, rows, Tier::device, training));
     const detail::Arena<Backend>& slots = arenas_.back();
     const auto made = std::make_shared<detail::RowCache<Backend>>(
         backend_, rows, slots.fields(), std::move(format),
@@ -395,27 +419,23 @@ class TableStore : public detail::RankTables<Backend> {
     caches_.back() = made;
     detail::RowCache<Backend>& cache = *made;
     if (plan.tier == Tier::host) {
-      resting_.emplace_back(backend_, element, plan.rows, plan.width, optimizer, Tier::host);
-      initialize(plan, element, resting_.back(), 0, plan.rows, 0, initializer);
+      resting_.push_back(make_arena(plan, plan.rows, Tier::host, training));
+      initialize(plan, resting_.back(), 0, plan.rows, initializers);
       return cache.in_memory(resting_.back().fields());
     }
+    std::vector<std::string_view> fields{
+        tensor_type_name(element_type(layout_.shards[plan.shards[0]].table))};
+    for (const StateShape& state : states_of_group(plan.group)) fields.push_back(state.name);
     detail::add_files(cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(),
-                      cache.format(), [&](const Shard& shard) {
-                        std::vector<std::string> fields{
-                            std::string(tensor_type_name(detail::tensor_type_of<E>()))};
-                        for (const StateShape& state : states_of_group(group_of(shard.table)))
-                          fields.emplace_back(state.name);
-                        return fields;
-                      });
+                      cache.format(), fields);
     cache.fill_all(plan.rows, [&](std::int64_t first, std::int64_t count) {
-      initialize(plan, element, slots, first, first + count, 0, initializer);
+      initialize(plan, slots, first, count, initializers);
     });
   }
   /// Returns the bytes of an arena's rows, state and place in a cache included.
-  std::int64_t bytes_of(const detail::ArenaPlan& plan) const {
-    std::int64_t bytes = detail::cache_slot_bytes + plan.width * Elements::size(plan.group);
-    for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
-    return plan.rows * bytes;
+  static std::int64_t bytes_of(const detail::ArenaPlan& plan) {
+    const std::vector<std::int64_t> bytes = row_bytes(plan);
+    return plan.rows * std::accumulate(bytes.begin(), bytes.end(), detail::cache_slot_bytes);
   }
 
   /// Moves from or to a whole table; `state` -1: its weights.
