@@ -35,7 +35,8 @@ class BatchMemory<tessera::Host> {
 
   tessera::MatrixView<const float> numbers(const Batch& batch) { return batch.dense_view(); }
   std::span<const float> labels(const Batch& batch) { return batch.labels; }
-  /// `agree`: makes each of some numbers the largest of all ranks'; for batches of training.
+  /// `agree`: makes each of some numbers, or none, the largest of all ranks'; for batches of
+  /// training that a graph may hold, called once.
   tessera::KeyedJagged<std::int32_t> ids(
       const Batch& batch,
       [[maybe_unused]] const std::function<void(std::span<std::int64_t>)>& agree = nullptr) {

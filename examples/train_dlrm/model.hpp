@@ -134,25 +134,30 @@ class Model final : public RankModel {
              const tessera::ClickBatch<std::int32_t>* next) override {
     numbers_ = samples_.numbers(batch);
     labels_ = samples_.labels(batch);
-    // Ranks meet on the host while the GPU is still at the step before.
-    const bool equal = step.batch % communicator_.size() == 0;
-    const auto agree = [&](std::span<std::int64_t> numbers) {
-      if (graph_.captures() && communicator_.size() > 1)
-        host_ranks_.all_reduce(numbers, tessera::Reduction::max);
-    };
-    const tessera::KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt)
-                                                   : equal  ? samples_.ids(batch, agree)
-                                                            : samples_.ids(batch);
-    const auto work = [&] { train_on(ids, batch.size, step, next); };
-    if (!graph_.captures()) return work();
+    if (!graph_.captures()) {
+      const tessera::KeyedJagged<std::int32_t> ids =
+          started_ ? *std::exchange(started_, std::nullopt) : samples_.ids(batch);
+      return train_on(ids, batch.size, step, next);
+    }
     set_rates(step);  // a replay takes what is set before it
+    const bool equal = step.batch % communicator_.size() == 0;
     embeddings_->promise_equal_batches(equal);
-    if (!equal) return work();
+    if (!equal) return train_on(samples_.ids(batch), batch.size, step, next);
+    // Ranks meet on the host, once, while the GPU is still at the step before. What grows after it
+    // does so for new bounds, with which no step was captured.
+    std::int64_t stale = graph_.stale() ? 1 : 0;
+    const auto agree = [&](std::span<std::int64_t> bounds) {
+      if (communicator_.size() == 1) return;
+      std::vector<std::int64_t> told(bounds.begin(), bounds.end());
+      told.push_back(stale);
+      host_ranks_.all_reduce(std::span(told), tessera::Reduction::max);
+      std::copy(told.begin(), told.end() - 1, bounds.begin());
+      stale = told.back();
+    };
+    const tessera::KeyedJagged<std::int32_t> ids = samples_.ids(batch, agree);
     std::vector<std::int64_t> sizes{batch.size, step.samples, step.batch};
     sizes.insert(sizes.end(), ids.bounds.begin(), ids.bounds.end());
-    std::int64_t stale = graph_.stale() ? 1 : 0;
-    agree(std::span(&stale, 1));
-    graph_.run(sizes, stale != 0, work);
+    graph_.run(sizes, stale != 0, [&] { train_on(ids, batch.size, step, next); });
   }
 
   GraphCounts graph_counts() const override { return graph_.counts(); }

@@ -46,7 +46,6 @@ class BatchMemory<Cuda> {
 
   BatchMemory(const Cuda& backend, const ModelShape& shape, std::int64_t max_batch, bool in_place)
       : host_(Host(), shape, max_batch),
-        in_place_(in_place),
         labels_(backend, max_batch, in_place),
         numbers_(backend, max_batch * shape.numbers, in_place),
         ids_(backend, max_batch * std::ssize(shape.features), in_place),
@@ -64,7 +63,7 @@ class BatchMemory<Cuda> {
     bounds_[0].clear();
     for (std::int64_t f = 0; !ids.one_hot() && f < ids.features; ++f)
       bounds_[0].push_back(ids.end(f) - ids.begin(f));
-    if (in_place_ && agree && !bounds_[0].empty()) {
+    if (agree) {
       rooms_.resize(bounds_[0].size());
       for (std::size_t f = 0; f < rooms_.size(); ++f)
         if (bounds_[0][f] > rooms_[f]) rooms_[f] = bounds_[0][f] + bounds_[0][f] / 4 + 16;
@@ -79,7 +78,6 @@ class BatchMemory<Cuda> {
 
  private:
   BatchMemory<Host> host_;
-  bool in_place_;
   Outbox<float> labels_, numbers_;
   Outbox<std::int32_t> ids_;
   Outbox<std::int64_t> offsets_;

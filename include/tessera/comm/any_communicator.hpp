@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,6 +65,9 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
+  /// Makes `calls` as the given communicator's `group`, where it has one.
+  void group(const std::function<void()>& calls) { model_->group(calls); }
+
   /// Returns whether the given communicator's calls go to a stream.
   bool queues_calls() const { return model_->queues_calls(); }
   /// Returns whether the given communicator takes host memory alone.
@@ -94,6 +98,7 @@ class AnyCommunicator {
                                 Counts counts) = 0;
     virtual void broadcast(Bytes values, int root) = 0;
     virtual void barrier() = 0;
+    virtual void group(const std::function<void()>& calls) = 0;
     virtual void interrupt(const std::string& text) = 0;
   };
 
@@ -127,6 +132,9 @@ class AnyCommunicator {
     }
     void broadcast(Bytes values, int root) override { communicator.broadcast(values, root); }
     void barrier() override { communicator.barrier(); }
+    void group(const std::function<void()>& calls) override {
+      tessera::detail::together(communicator, calls);
+    }
     void interrupt(const std::string& text) override {
       if constexpr (requires { communicator.interrupt(text); }) communicator.interrupt(text);
     }

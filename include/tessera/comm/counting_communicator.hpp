@@ -49,6 +49,10 @@ class CountingCommunicator {
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
   bool queues_calls() const { return detail::queues_calls(inner_); }
+  template <class Calls>
+  void group(const Calls& calls) {
+    detail::together(inner_, calls);
+  }
   Inner& inner() const { return inner_; }
   bool host_memory_only() const { return detail::host_memory_only(inner_); }
   void interrupt(const std::string& text)

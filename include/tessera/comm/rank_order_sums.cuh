@@ -55,6 +55,11 @@ class RankOrderSums {
     inner_.broadcast(values, root);
   }
   void barrier() { inner_.barrier(); }
+  /// Makes `calls`, no sums of floats among them, as `Inner`'s group.
+  template <class Calls>
+  void group(const Calls& calls) {
+    detail::together(inner_, calls);
+  }
 
   /// Replaces `values` on every rank by the reduction over all ranks, element by element.
   template <Reducible T>

@@ -136,6 +136,16 @@ bool queues_calls(const C& c) {
     return false;
 }
 
+/// Makes collectives that do not need each other's results, on device memory: over NCCL they start
+/// as one.
+template <class C, class Calls>
+void together(C& c, const Calls& calls) {
+  if constexpr (requires { c.group(calls); })
+    c.group(calls);
+  else
+    calls();
+}
+
 /// Returns whether `c` reads and writes all buffers by the host, whatever its kind otherwise does.
 template <class C>
 bool host_memory_only(const C& c) {

@@ -413,9 +413,8 @@ void StageCalls<S, Id>::apply(S& s, State& step, MatrixView<const G> gradient,
   for (std::size_t a = 0; a < arenas; ++a)
     if (s.updater.shared(a))
       s.updater.merge_own(a, step.groups.gradients(step, a, gradient), fixed, merge);
-  s.updater.gather(fixed, s.steps.rates());
   const AnyUpdateStep& now = s.steps.next();
-  s.updater.exchange(step.batch.most_entries(), now);
+  s.updater.exchange(step.batch.most_entries(), s.steps.rates(), now);
   s.steps.advance(s.tables.seed());
   const std::vector<op::GradientGroup<Id, G>> none;
   s.updater.update([&](std::size_t a, const Backend& backend) {

@@ -74,7 +74,6 @@ struct MergedRowKernels {
     bool updates = false, weights = false;
   };
   Measures (*measures)(int group);
-  bool any_measures_weights = false;  ///< any training group
 };
 
 /// On whole rows of tables that came to this rank, floats one after another.

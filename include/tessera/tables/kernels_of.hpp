@@ -79,18 +79,13 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
     return {look_up_whole_rows, merge_whole_rows};
   }
   static constexpr MergedRowKernels<Backend> merged_rows() {
-    return {update<std::int64_t, float>,       merge<std::int64_t, float>, apply, measure, measures,
-            any_measures_weights(EveryGroup())};
+    return {update<std::int64_t, float>, merge<std::int64_t, float>, apply, measure, measures};
   }
 
  private:
   template <int... I>
   static constexpr bool any_splits(std::integer_sequence<int, I...>) {
     return Store::cuts_columns && (O<I>::needs_mean_square || ...);
-  }
-  template <int... I>
-  static constexpr bool any_measures_weights(std::integer_sequence<int, I...>) {
-    return (MeasuresWeights<O<I>> || ...);
   }
   using EveryGroup = std::make_integer_sequence<int, Groups::count>;
 

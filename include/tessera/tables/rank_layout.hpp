@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -116,6 +117,8 @@ class RankLayout {
   /// Returns whether ids and vectors pass through an exchange; the same on every rank. Not where
   /// all tables have a whole copy on every rank.
   bool exchanges() const;
+  /// Returns the training groups that need statistics of rows that are cut; the same on every rank.
+  const std::set<int>& split_groups() const { return split_groups_; }
   /// Returns whether all slots are whole: no table is cut by rows; the same on every rank.
   bool all_whole() const {
     return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.whole; });
@@ -170,6 +173,7 @@ class RankLayout {
   bool keeps_rows_;
   std::vector<ShardPlace> place_;  // by shard
   std::vector<ArenaPlan> arenas_;
+  std::set<int> split_groups_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
@@ -245,12 +249,13 @@ TESSERA_INLINE void RankLayout::plan_arenas(const Layout& layout,
   place_.resize(layout.shards.size());
   for (std::size_t s = 0; s < layout.shards.size(); ++s) {
     const Shard& shard = layout.shards[s];
-    if (!shard.held_by(rank_)) continue;
     const TableSpec& table = layout.tables[shard.table];
-    const bool replicated = shard.rank == every_rank && ranks_ > 1;
     const TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
     // rows that are cut are apart if updates need them whole
     const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
+    if (split) split_groups_.insert(trained.group);
+    if (!shard.held_by(rank_)) continue;
+    const bool replicated = shard.rank == every_rank && ranks_ > 1;
     auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
       return a.width == shard.rectangle.width() && a.replicated == replicated &&
              a.columns_split == split && a.tier == shard.tier && a.group == trained.group &&

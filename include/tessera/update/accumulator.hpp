@@ -93,7 +93,7 @@ class Accumulator {
     if (batches_ == 0) return skipped_ = false;
     require_same_apply(communicator_, rates, clip);
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
-    updater_.gather(false, rates);
+    updater_.gather(rates);
     skipped_ = false;
     return true;
   }

@@ -53,12 +53,18 @@ class MeanSquareExchange {
     sort_pairs(receives_, &Pair::other_shard, &Pair::own_shard);
   }
 
-  /// Runs. `merged[a]`: merged gradients of arena a. Returns, per arena with cut columns, one mean
-  /// square per merged row, one list after another; valid until the next call. Collective.
-  /// `most_entries`: so many of each table at most, of all ranks, where messages have room for as
-  /// many rows; else none, and the host waits to know how many there are.
+  /// Runs: `write`, `exchange`, `combine`.
   std::span<const float* const> run_stage(std::span<const MergedLists> merged,
                                           std::span<const std::int64_t> most_entries) {
+    write(merged, most_entries);
+    exchange();
+    return combine(merged);
+  }
+
+  /// Writes what travels. `merged[a]`: merged gradients of arena a. `most_entries`: so many of each
+  /// table at most, of all ranks, where messages have room for as many rows; else none, and the
+  /// host waits to know how many there are.
+  void write(std::span<const MergedLists> merged, std::span<const std::int64_t> most_entries) {
     list_pairs(sends_, merged, sent_);
     list_pairs(receives_, merged, received_);
     find_rows(merged, most_entries);
@@ -70,14 +76,58 @@ class MeanSquareExchange {
     receive_.resize(backend_, in);
     // room that is left over travels, too
     if (!most_entries.empty()) backend_.fill_zero(send_.data(), out * sizeof(float));
-    write(merged);
+    writes_.clear();
+    for (const Pair& pair : sent_)
+      if (pair.rows.room != 0)
+        writes_.push_back({merged[pair.arena][pair.list].gradients, pair.rows.which, pair.rows.room,
+                           columns(pair.own_shard), send_.data() + pair.at});
+    if (!writes_.empty()) op::run<op::WriteMeanSquares>(backend_, {writes_});
+  }
+
+  /// Sends it. Collective.
+  void exchange() {
     if (routing_.exchanges())
       all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(), counts_in_);
     else
       std::swap(
           send_,
           receive_);  // all shards are replicated: every pair is of this rank, and both orders are one
-    return combine(merged);
+  }
+
+  /// Returns, per arena with cut columns, one mean square per merged row, one list after another;
+  /// valid until the next call.
+  std::span<const float* const> combine(std::span<const MergedLists> merged) {
+    std::size_t total = 0;
+    for (std::size_t a = 0; a < merged.size(); ++a)
+      if (takes_part_[a]) total += static_cast<std::size_t>(count_of(merged[a]));
+    float* next = result_.resize(backend_, total).data();
+    results_.assign(merged.size(), nullptr);
+    parts_.clear();
+    jobs_.clear();
+    parts_end_.clear();
+    std::size_t segment = 0, arena = merged.size();
+    float* means_begin = nullptr;  // of the arena
+    for_each_segment([&](std::size_t a, std::size_t i, const op::ArenaSegment& rows) {
+      if (a != arena) {
+        arena = a;
+        results_[a] = means_begin = next;
+        next += count_of(merged[a]);
+      }
+      float* means = means_begin;
+      for (std::size_t l = 0; l < merged[a].size(); means += merged[a][l++].count) {
+        const Rows found = segment_rows_[segment++];
+        if (found.room == 0) continue;
+        add_parts(a, i, rows, l);
+        parts_end_.push_back(parts_.size());
+        jobs_.push_back(
+            {merged[a][l].rows, merged[a][l].gradients, found.which, found.room, {}, means});
+      }
+    });
+    for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
+      jobs_[j].parts = std::span<const op::CombineMeanSquares::Part>(parts_).subspan(
+          begin, parts_end_[j] - begin);
+    if (!jobs_.empty()) op::run<op::CombineMeanSquares>(backend_, {jobs_});
+    return results_;
   }
 
  private:
@@ -211,49 +261,6 @@ class MeanSquareExchange {
       pair.at = places.take(
           pair.rank, static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials()));
     return places.end();
-  }
-
-  void write(std::span<const MergedLists> merged) {
-    writes_.clear();
-    for (const Pair& pair : sent_)
-      if (pair.rows.room != 0)
-        writes_.push_back({merged[pair.arena][pair.list].gradients, pair.rows.which, pair.rows.room,
-                           columns(pair.own_shard), send_.data() + pair.at});
-    if (!writes_.empty()) op::run<op::WriteMeanSquares>(backend_, {writes_});
-  }
-
-  std::span<const float* const> combine(std::span<const MergedLists> merged) {
-    std::size_t total = 0;
-    for (std::size_t a = 0; a < merged.size(); ++a)
-      if (takes_part_[a]) total += static_cast<std::size_t>(count_of(merged[a]));
-    float* next = result_.resize(backend_, total).data();
-    results_.assign(merged.size(), nullptr);
-    parts_.clear();
-    jobs_.clear();
-    parts_end_.clear();
-    std::size_t segment = 0, arena = merged.size();
-    float* means_begin = nullptr;  // of the arena
-    for_each_segment([&](std::size_t a, std::size_t i, const op::ArenaSegment& rows) {
-      if (a != arena) {
-        arena = a;
-        results_[a] = means_begin = next;
-        next += count_of(merged[a]);
-      }
-      float* means = means_begin;
-      for (std::size_t l = 0; l < merged[a].size(); means += merged[a][l++].count) {
-        const Rows found = segment_rows_[segment++];
-        if (found.room == 0) continue;
-        add_parts(a, i, rows, l);
-        parts_end_.push_back(parts_.size());
-        jobs_.push_back(
-            {merged[a][l].rows, merged[a][l].gradients, found.which, found.room, {}, means});
-      }
-    });
-    for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
-      jobs_[j].parts = std::span<const op::CombineMeanSquares::Part>(parts_).subspan(
-          begin, parts_end_[j] - begin);
-    if (!jobs_.empty()) op::run<op::CombineMeanSquares>(backend_, {jobs_});
-    return results_;
   }
 
   /// Adds what is known of the rows of a segment: this shard's own part, and the others' from the

@@ -18,6 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -111,13 +112,22 @@ class Updater {
   /// ranks' gradients, in three exchanges for all of them. Throws InvalidArgument if ranks'
   /// learning rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
-  void gather(bool fixed_sizes, double rates) {
-    if constexpr (copies) gather_replicas(fixed_sizes, rates);
+  void gather(double rates) {
+    if constexpr (copies) {
+      pack_copies(false, rates);
+      send_copies();
+    }
   }
 
-  /// Exchanges, after `gather`. Collective. No table changes. `most_entries`: as
-  /// MeanSquareExchange's, given in steps of fixed sizes.
-  void exchange(std::span<const std::int64_t> most_entries, const Now& now) {
+  /// Exchanges, in place of `gather`, all that updates need of other ranks. Collective. No table
+  /// changes. `most_entries`: as MeanSquareExchange's, given in steps of fixed sizes.
+  void exchange(std::span<const std::int64_t> most_entries, double rates, const Now& now) {
+    if constexpr (copies) pack_copies(!most_entries.empty(), rates);
+    // Rows that are cut are merged before they are measured, those behind caches are brought.
+    const bool first = std::any_of(replicated_.begin(), replicated_.end(), [&](std::size_t a) {
+      return routing_.arenas()[a].columns_split || tables_.cache(a) != nullptr;
+    });
+    if (first) send_copies();
     if constexpr (splits_rows)
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
@@ -129,22 +139,41 @@ class Updater {
       else
         hold(a, bags_of(replicas_[a]));
     }
-    exchange_merged(now, most_entries);
+    exchange_merged(now, most_entries, !first);
   }
   /// Brings rows behind caches, before `exchange_merged`, if all arenas' gradients are merged.
   void hold_merged() {
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (routing_.arenas()[a].trains && tables_.cache(a) != nullptr) hold(a, rows_of(merged_[a]));
   }
-  /// Does the same if copies are merged already.
-  void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
+  /// Does the same if copies are merged already, or wait to be sent.
+  void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {},
+                       bool copies_wait = false) {
     if constexpr (splits_rows) {
-      squares_of_ = merged_;
-      measure(now);
-      row_mean_squares_ = mean_squares_.run_stage(squares_of_, most_entries);
-      if (kernels_.any_measures_weights)
-        row_weight_mean_squares_ = weight_mean_squares_.run_stage(weights_.rows, most_entries);
+      const std::set<int>& groups = routing_.split_groups();
+      if (!groups.empty()) {
+        const bool weights = std::any_of(groups.begin(), groups.end(), [&](int group) {
+          return kernels_.measures(group).weights;
+        });
+        squares_of_ = merged_;
+        measure(now);
+        mean_squares_.write(squares_of_, most_entries);
+        if (weights) weight_mean_squares_.write(weights_.rows, most_entries);
+        const auto send = [&] {
+          if (copies_wait) send_copies();
+          mean_squares_.exchange();
+          if (weights) weight_mean_squares_.exchange();
+        };
+        if constexpr (Backend::host_readable)
+          send();
+        else
+          together(communicator_, send);
+        row_mean_squares_ = mean_squares_.combine(squares_of_);
+        if (weights) row_weight_mean_squares_ = weight_mean_squares_.combine(weights_.rows);
+        return;
+      }
     }
+    if (copies_wait) send_copies();
   }
 
   /// Makes a step's update, which observers are told of: f(arena, backend) for all arenas that
@@ -367,9 +396,9 @@ class Updater {
     return sends_merged() ? floats : (floats + 31) / 32 * 32;
   }
 
-  /// Gathers for replicated tables: every rank has merged its own gradients; all get all, as one
-  /// group per rank, so that they are added in rank order.
-  void gather_replicas(bool fixed_sizes, double rates) {
+  /// Packs for `send_copies`: every rank has merged its own gradients of replicated tables; all get
+  /// all, as one group per rank, so that they are added in rank order.
+  void pack_copies(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
                       arenas = replicated_.size();
@@ -391,17 +420,12 @@ class Updater {
         float_counts_[r] += block_floats(replicated_[i], other.count);
       }
     for (std::size_t& count : row_counts_) count = blocks_.template padded<std::int64_t>(count);
-    const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
+    packed_ = pack_own(row_counts_[own], float_counts_[own]);
     const bool joined = joins_gathers();
     counts_ = row_counts_;
     for (std::size_t r = 0; joined && r < ranks; ++r) counts_[r] += float_counts_[r] / 2;
     all_rows_.resize(backend_, total(counts_));
-    all_gather<std::int64_t>(communicator_, {mine.rows, counts_[own]}, all_rows_.span(), counts_);
-    if (!joined) {
-      all_gradients_.resize(backend_, total(float_counts_));
-      all_gather<float>(communicator_, {mine.gradients, float_counts_[own]}, all_gradients_.span(),
-                        float_counts_);
-    }
+    if (!joined) all_gradients_.resize(backend_, total(float_counts_));
     for (const std::size_t a : replicated_) replicas_[a].clear();
     const std::int64_t* block = all_rows_.data();
     const float* gradients = all_gradients_.data();
@@ -418,6 +442,16 @@ class Updater {
         gradients += block_floats(a, bags.bags);
       }
     }
+  }
+
+  void send_copies() {
+    if (replicated_.empty()) return;
+    const auto own = static_cast<std::size_t>(routing_.rank());
+    all_gather<std::int64_t>(communicator_, {packed_.rows, counts_[own]}, all_rows_.span(),
+                             counts_);
+    if (!joins_gathers())
+      all_gather<float>(communicator_, {packed_.gradients, float_counts_[own]},
+                        all_gradients_.span(), float_counts_);
   }
 
   /// Returns whether rows and gradients travel as one message: where blocks are packed anyway.
@@ -470,6 +504,7 @@ class Updater {
   std::vector<std::size_t> replicated_;                // arenas that train
   std::vector<Gathered> told_, gathered_;
   std::vector<std::size_t> counts_, row_counts_, float_counts_;  // by rank
+  op::MergedGradients packed_;                                   // this rank's
   Buffer<std::int64_t, Backend> own_rows_, all_rows_;
   Buffer<float, Backend> own_gradients_, all_gradients_;
   std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
