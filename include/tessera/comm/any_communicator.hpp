@@ -65,7 +65,7 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
-  /// Makes `calls` as the given communicator's `group`, where it has one.
+  /// Makes `calls` as the given communicator's `group`, if it has one.
   void group(const std::function<void()>& calls) { model_->group(calls); }
 
   /// Returns whether the given communicator's calls go to a stream.
