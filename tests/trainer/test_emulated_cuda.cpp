@@ -437,7 +437,7 @@ TEST_CASE("over NCCL a step of several ranks makes so many collectives") {
   // of both ranks, in so many steps
   const auto groups = [&](const std::string& how, int steps) {
     const Outcome outcome = train_dlrm(
-        kTiny + "--backend cuda --dense fp32 --communicator nccl --ranks 2 --print-every 1000 " +
+        kTwelve + "--backend cuda --dense fp32 --communicator nccl --ranks 2 --print-every 1000 " +
             how + " --max-steps " + std::to_string(steps),
         true, "TESSERA_NCCL_DOUBLE_COUNT='" + file.string() + "'", "train_dlrm_emulated");
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
@@ -454,7 +454,7 @@ TEST_CASE("over NCCL a step of several ranks makes so many collectives") {
                                                 {"--plan mixed --graph", 6},
                                                 {"--plan table-wise", 5}}) {
     CAPTURE(how);
-    CHECK((groups(how, 6) - groups(how, 4)) / 2 == 2 * most);
+    CHECK((groups(how, 10) - groups(how, 5)) / 2 == 5 * most);
   }
 }
 
