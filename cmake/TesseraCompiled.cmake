@@ -12,6 +12,27 @@ set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels 
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
 set(TESSERA_COMPILED_OPTIMIZERS Sgd Adagrad RowWiseAdagrad Adam CACHE STRING "Its optimizers")
 
+# tessera_row_kernels(RESULT TEMPLATE ELEMENT WIDTH OPTIMIZER...) appends the lookups and updates of such rows to RESULT, as @template@ below.
+function(tessera_row_kernels result template element width)
+  string(CONFIGURE [[
+namespace tessera { inline namespace v0 {
+@template@ struct op::Kernel<op::Lookup<@element@, std::int32_t, @width@>, Host>;
+@template@ struct op::Kernel<op::Lookup<@element@, std::int64_t, @width@>, Host>;
+}}
+]] text @ONLY)
+  string(APPEND ${result} "${text}")
+  foreach(optimizer IN LISTS ARGN)
+    string(CONFIGURE [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ std::int64_t update_rows<@element@, @width@, @optimizer@, float>(
+    const Host&, const GroupedRows<float>&, const op::ArenaState<@element@, @optimizer@>&, const typename @optimizer@::Step&, const float*);
+}}}
+]] text @ONLY)
+    string(APPEND ${result} "${text}")
+  endforeach()
+  set(${result} "${${result}}" PARENT_SCOPE)
+endfunction()
+
 block()
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_compiled")
   file(CONFIGURE OUTPUT "${folder}/bodies.cpp" CONTENT "#define TESSERA_BODIES_HERE\n#include <tessera/tessera.hpp>\n")
@@ -41,18 +62,6 @@ namespace tessera { inline namespace v0 { namespace detail {
                                            std::span<const op::MergedGradients>);
 }}}
 ]])
-  set(lookup [[
-namespace tessera { inline namespace v0 {
-@template@ struct op::Kernel<op::Lookup<@element@, std::int32_t, @width@>, Host>;
-@template@ struct op::Kernel<op::Lookup<@element@, std::int64_t, @width@>, Host>;
-}}
-]])
-  set(update [[
-namespace tessera { inline namespace v0 { namespace detail {
-@template@ std::int64_t update_rows<@element@, @width@, @optimizer@, float>(
-    const Host&, const GroupedRows<float>&, const op::ArenaState<@element@, @optimizer@>&, const typename @optimizer@::Step&, const float*);
-}}}
-]])
   set(rows [[
 namespace tessera { inline namespace v0 { namespace detail {
 @template@ class RowPartition<std::int32_t, float>;
@@ -77,12 +86,7 @@ namespace tessera { inline namespace v0 { namespace detail {
     foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
       string(CONFIGURE "${merge}" code @ONLY)
       foreach(element IN LISTS TESSERA_COMPILED_ELEMENTS)
-        string(CONFIGURE "${lookup}" text @ONLY)
-        string(APPEND code "${text}")
-        foreach(optimizer IN LISTS TESSERA_COMPILED_OPTIMIZERS)
-          string(CONFIGURE "${update}" text @ONLY)
-          string(APPEND code "${text}")
-        endforeach()
+        tessera_row_kernels(code "${template}" ${element} ${width} ${TESSERA_COMPILED_OPTIMIZERS})
       endforeach()
       set(code_of_kernels_${width} "${code}")
       list(APPEND parts kernels_${width})

@@ -19,10 +19,13 @@ endif()
 
 # In Release, for programs: as fast as -O3 but in the tables' kernels, and compiled in four fifths of the time.
 set(TESSERA_O2 "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2;$<$<CXX_COMPILER_ID:GNU>:-fvect-cost-model=dynamic>>")
-target_link_libraries(tessera_c_objects PRIVATE tessera_own_flags)
-target_compile_options(tessera_c_objects PRIVATE ${TESSERA_O2})
+foreach(target IN ITEMS tessera_c_objects tessera_named_kernels)
+  target_link_libraries(${target} PRIVATE tessera_own_flags)
+  target_compile_options(${target} PRIVATE ${TESSERA_O2})
+endforeach()
 # The kernels of its tables: a step of 64 samples takes a seventh less time, of 2,048 a twentieth.
-set_source_files_properties("${CMAKE_CURRENT_LIST_DIR}/c_library/collections.cpp" PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
+set_property(SOURCE "${CMAKE_CURRENT_LIST_DIR}/c_library/collections.cpp" "${CMAKE_CURRENT_BINARY_DIR}/tessera_named_kernels.cpp"
+  APPEND PROPERTY COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
 
 target_link_libraries(tessera_bodies PRIVATE tessera_own_flags)
 target_compile_options(tessera_bodies PRIVATE ${TESSERA_O2})

@@ -26,9 +26,10 @@
 
 namespace {
 
-const std::string kTiny =
-    " --samples 1300 --max-rows 40 --batch-size 100 --embedding-width 16 --bottom-mlp 16 --top-mlp "
-    "32 --dense-learning-rate 0.01 ";
+const std::string kModel =
+                      " --max-rows 40 --batch-size 100 --embedding-width 16 --bottom-mlp 16 "
+                      "--top-mlp 32 --dense-learning-rate 0.01 ",
+                  kTiny = kModel + "--samples 650 ", kTwelve = kModel + "--samples 1300 ";
 
 /// In fp32 where `arguments` say nothing: the host's products, which tf32's are not.
 nlohmann::json results_of(const std::string& arguments) {
@@ -42,7 +43,7 @@ nlohmann::json results_of(const std::string& arguments) {
   return outcome.json;
 }
 
-/// Log losses of the test, after 12 steps. A model that is not trained is at 0.69.
+/// Log losses of the test, after 6 steps. A model that is not trained is at 0.69.
 double loss(const std::string& arguments) {
   return results_of(kTiny + arguments).at("logloss").get<double>();
 }
@@ -82,7 +83,7 @@ TEST_CASE("accumulated batches between which rows change hands give the host's m
   std::ofstream csv(clicks);
   csv << "y,n,c,d\n";
   // a new category every third line; the label follows its parity
-  for (unsigned i = 0; i < 1500; ++i)
+  for (unsigned i = 0; i < 750; ++i)
     csv << ((i / 3 + i * i % 7 / 5) % 2) << ',' << i % 13 << ",c" << i / 3 % 2 + i / 30 * 2 << ",d"
         << i / 3 << '\n';
   csv.close();
@@ -201,15 +202,15 @@ TEST_CASE(
   const std::string how = "--interaction cross --cross-rank 4 ",
                     save = " --save '" + (folder.path / "a").string() + "'";
   const double whole =
-      loss(how + "--backend cuda --ranks 2" + save + " --save-every 4 --save-increments 1");
-  CHECK(std::filesystem::exists(folder.path / "a" / "step-000000000012"));
+      loss(how + "--backend cuda --ranks 2" + save + " --save-every 2 --save-increments 1");
+  CHECK(std::filesystem::exists(folder.path / "a" / "step-000000000006"));
   for (const std::string other :
        {"--backend cuda --ranks 2", "--backend host --ranks 3 --plan row-wise"}) {
     CAPTURE(other);
-    // an increment of step 4 is left, step 8
-    std::filesystem::remove_all(folder.path / "a" / "step-000000000012");
-    CHECK(text_of(folder.path / "a" / "step-000000000008" / "manifest.json")
-              .find("\"base\":\"step-000000000004\"") != std::string::npos);
+    // an increment of step 2 is left, step 4
+    std::filesystem::remove_all(folder.path / "a" / "step-000000000006");
+    CHECK(text_of(folder.path / "a" / "step-000000000004" / "manifest.json")
+              .find("\"base\":\"step-000000000002\"") != std::string::npos);
     CHECK(std::abs(loss(how + other + save + " --resume") - whole) < 1e-5);
   }
 }
@@ -228,7 +229,7 @@ TEST_CASE("tables that do not fit the device stay in the host's memory: the same
   const TemporaryFolder rows, saves;
   const std::string in_files = " --device-memory 200KiB --table-files " + rows.path.string(),
                     large =
-                        "--samples 900 --max-rows 900 --batch-size 20 --embedding-width 16 "
+                        "--samples 450 --max-rows 900 --batch-size 20 --embedding-width 16 "
                         "--bottom-mlp 16 --top-mlp 32 --backend cuda ";
   for (const std::string how : {"--ranks 2 --plan mixed --overlap", "--ranks 1 --plan auto"}) {
     CAPTURE(how);
@@ -266,7 +267,7 @@ TEST_CASE("over NCCL, a GPU for each rank: in rank order the bits of thread rank
   const auto predictions = [&](const std::string& arguments) {
     // NCCL's double adds up backwards: in no order of the ranks
     const Outcome outcome =
-        train_dlrm(kTiny + "--backend cuda --dense fp32 " + arguments + " --predictions " + file,
+        train_dlrm(kTwelve + "--backend cuda --dense fp32 " + arguments + " --predictions " + file,
                    true, "TESSERA_NCCL_DOUBLE_REVERSE=1", "train_dlrm_emulated");
     INFO(arguments, "\n", outcome.err);
     REQUIRE(outcome.status == 0);
@@ -330,7 +331,7 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
       << "label: y\nnumeric: [n]\ncategorical: [c, {name: tags, list: '|', pooling: mean, table: "
          "t}, {name: likes, list: '|', pooling: max, table: t}]\n";
   const std::string
-      clicks = kTiny + "--ranks 1 ",
+      clicks = kTwelve + "--ranks 1 ",
       own = " --data " + path("a.csv") + " --schema " + path("s.yaml") +
             " --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --min-count 1 --batch-size 40 "
             "--epochs 2 ";
@@ -406,7 +407,7 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
     for (const std::string flag : {" --graph", ""}) {
       CAPTURE(flag);
       std::filesystem::remove_all(folder.path / ("resumed" + ranks.substr(8, 1)) /
-                                  "step-000000000024");
+                                  "step-000000000012");
       CHECK(results_of(saved + " --resume" + flag).at("logloss") == whole.at("logloss"));
     }
   }
@@ -417,7 +418,7 @@ TEST_CASE("--graph: steps that are captured and replayed give the bits of steps 
         "--ranks 1 --device-memory 8KiB", "--ranks 1 --log '/dev/null'"}) {
     CAPTURE(how);
     const Outcome outcome =
-        train_dlrm(kTiny + "--max-steps 4 --backend cuda --graph --dense fp32 " + how, true, "",
+        train_dlrm(kTiny + "--max-steps 2 --backend cuda --graph --dense fp32 " + how, true, "",
                    "train_dlrm_emulated");
     INFO(outcome.err);
     REQUIRE(outcome.status == 0);
@@ -436,7 +437,7 @@ TEST_CASE("over NCCL a step of several ranks makes so many collectives") {
   // of both ranks, in so many steps
   const auto groups = [&](const std::string& how, int steps) {
     const Outcome outcome = train_dlrm(
-        kTiny + "--backend cuda --dense fp32 --communicator nccl --ranks 2 --print-every 1000 " +
+        kTwelve + "--backend cuda --dense fp32 --communicator nccl --ranks 2 --print-every 1000 " +
             how + " --max-steps " + std::to_string(steps),
         true, "TESSERA_NCCL_DOUBLE_COUNT='" + file.string() + "'", "train_dlrm_emulated");
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
@@ -654,7 +655,7 @@ TEST_CASE("processes with a GPU each: what does not fit is said by all, a death 
 TEST_CASE("processes over NCCL train the model of thread ranks to the bit, as graphs, too") {
   if (!has_gloo()) return;
   const TemporaryFolder folder;
-  const std::string how = kTiny + "--dense fp32 --predictions ",
+  const std::string how = kTwelve + "--dense fp32 --predictions ",
                     threads = (folder.path / "threads.npy").string();
   for (const std::size_t ranks : {2u, 4u}) {
     CAPTURE(ranks);
