@@ -3,15 +3,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains for a long time, kills the trainer again and again, and lets it go on under another plan, on other ranks.
 
-    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR] [--table-files | --vocabulary]
+    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR] [--table-files | --vocabulary [--gloo]]
 
 Every training is cut into lives: each with its own ranks (threads, or processes of mpirun), plan, loader and way to save, all but the
 last killed with SIGKILL at a random moment (of an MPI job one process, which must end the others). Checked: each life goes on from the
 newest checkpoint; checkpoints never go back and do not pile up; the loss where a life begins is the loss where the one before it ended;
 a training's loss falls; the memory of a life does not grow; the finished model beats chance.
 With --vocabulary rows come and go with the categories of a file that drifts, and each training's predictions must be, byte for byte, those of
-the same training on one rank that nothing disturbed. Exit code 1 and the life's command at the first
-fault; a summary at the end.
+the same training on one rank that nothing disturbed. With --gloo lives are processes over Gloo, of which one is killed or, as often,
+stopped (SIGSTOP); the others must name it. Exit code 1 and the life's command at the first fault; a summary at the end.
 """
 import argparse
 import json
@@ -36,6 +36,10 @@ KEYS = ("--embedding-width 8 --bottom-mlp 16 --top-mlp 16 --batch-size 128 --epo
         "--shuffle-window 1 --test-fraction 0.05 --virtual-ranks 4")
 POLICIES = [["--eviction", "oldest"], ["--eviction", "least-frequent", "--time-to-live", "40"],
             ["--eviction", "oldest", "--admit-probability", "0.5", "--time-to-live", "30"], ["--eviction", "none", "--time-to-live", "50"]]
+# ranks as a launcher starts them; exit code 0 if all of theirs are
+GLOO = ("export MASTER_ADDR=127.0.0.1 MASTER_PORT=$0 WORLD_SIZE=$1 LOCAL_WORLD_SIZE=$1; shift; for ((r = 0; r < WORLD_SIZE; ++r)); do "
+        'RANK=$r LOCAL_RANK=$r "$@" --communicator gloo --timeout 4 & p[r]=$!; done; code=0; for one in ${p[*]}; do '
+        "wait $one || code=$?; done; exit $code")
 GROWTH = 16 << 20  # bytes that a process may gain after its first seconds
 
 
@@ -61,6 +65,11 @@ def command(pid):
             return file.read().strip()
     except OSError:
         return ""
+
+
+def rank_of(pid):
+    with open(f"/proc/{pid}/environ") as file:
+        return int(re.search(r"\0RANK=(\d+)", "\0" + file.read())[1])
 
 
 def resident(pid):
@@ -97,16 +106,17 @@ class Soak:
         self.table_files = ["--table-files", os.path.join(self.folder, "tables"), *FILES] if arguments.table_files else []
         self.end = time.monotonic() + 60 * arguments.minutes
         self.has_mpi = shutil.which("mpirun") is not None and "mpi" in subprocess.run([self.trainer, "--help"], capture_output=True, text=True).stdout
-        self.same = self.trainings = self.lives = self.kills = self.steps = self.useful = self.measured = 0
+        self.gloo = arguments.gloo
+        self.same = self.trainings = self.lives = self.kills = self.stops = self.steps = self.useful = self.measured = 0
         self.most_growth = 0
         self.kinds, self.losses = {}, []
         self.small = arguments.minutes < 1  # of a test: a few seconds
-        self.data = write_drifting_clicks(self.folder, 6000 if self.small else 40000) if arguments.vocabulary else None
+        self.data = write_drifting_clicks(self.folder, 6000 if self.small or self.gloo else 40000) if arguments.vocabulary else None
 
     def life(self, save, model):
         """One process or MPI job. Answers its results if it was allowed to end, else None."""
         r = self.random
-        ranks, plan, mpi = r.choice([1, 2, 4]) if self.data else r.randint(1, 4), r.choice(PLANS), self.has_mpi and r.random() < 0.4
+        ranks, plan, mpi = r.choice([2, 4] if self.gloo else [1, 2, 4]) if self.data else r.randint(1, 4), r.choice(PLANS), self.has_mpi and not self.gloo and r.random() < 0.4
         words = [self.trainer, *model, "--plan", plan, "--save", save, "--resume", *r.choice(SAVING_KEYS if self.data else SAVING), *self.table_files,
                  "--json", os.path.join(self.folder, "results.json")]
         if self.data:
@@ -115,35 +125,45 @@ class Soak:
             words += ["--loader", r.choice(["every-rank", "first-rank"])]
         if r.random() < 0.3:
             words.append("--overlap")
-        if mpi:
+        if self.gloo:
+            words = ["bash", "-c", GLOO, str(r.randint(20000, 30000)), str(ranks), *words]
+        elif mpi:
             words = ["mpirun", "--oversubscribe", "-np", str(ranks), *words, "--communicator", "mpi"]
         else:
             words += ["--ranks", str(ranks)]
         self.command = " ".join(words)
-        kind = f"{'mpi' if mpi else 'threads'} x {ranks}"
+        kind = f"{'gloo' if self.gloo else 'mpi' if mpi else 'threads'} x {ranks}"
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         self.lives += 1
         before = checkpoints(save)
-        latest = 2 if self.small else 15 if self.data else 40
+        latest = 2 if self.small else 4 if self.gloo else 15 if self.data else 40
         kill_at = time.monotonic() + r.uniform(latest / 8, latest) if r.random() < 0.85 else float("inf")
         with open(os.path.join(self.folder, "output.txt"), "w+") as output:
             job = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
                                    env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                                                      "OMP_WAIT_POLICY": "passive"})
-            started, first, last, killed = time.monotonic(), {}, {}, False
+            started, first, last, killed, named = time.monotonic(), {}, {}, False, None
             while job.poll() is None:
                 now = time.monotonic()
                 if now > kill_at:
                     alive = trainers(job.pid)
                     if alive:
-                        os.kill(r.choice(alive), signal.SIGKILL)
+                        victim = r.choice(alive)
+                        named = rank_of(victim) if self.gloo else None
+                        stops = self.gloo and r.random() < 0.5
+                        os.kill(victim, signal.SIGSTOP if stops else signal.SIGKILL)
+                        self.stops += stops
                         killed = True
+                        while stops and trainers(job.pid) != [victim] and time.monotonic() < now + 60:
+                            time.sleep(0.1)
+                        if stops:
+                            os.kill(victim, signal.SIGCONT)
                         break
                 elif now > started + 8:
                     for pid in trainers(job.pid):
                         last[pid] = resident(pid)
                         first.setdefault(pid, last[pid])
-                time.sleep(0.1 if self.small else 0.5)
+                time.sleep(0.1 if self.small or self.gloo else 0.5)
             try:
                 code = job.wait(timeout=90)
             except subprocess.TimeoutExpired:
@@ -153,6 +173,13 @@ class Soak:
             text = output.read()
         if not killed and code != 0:
             raise Fault(f"exit code {code}:\n{text[-2000:]}")
+        if named is not None:
+            others = [rank for rank in range(ranks) if rank != named]
+            naming = [rank for rank in others if re.search(rf"^rank {rank}: .*\brank(?:\(s\))? (?:\d+, )*{named}\b", text, re.MULTILINE)]
+            # who waits for one that waits for a stopped one is late as early, and names that one
+            late = [rank for rank in others if stops and re.search(rf"^rank {rank}: .* failed: late: rank ", text, re.MULTILINE)]
+            if not naming or set(naming + late) != set(others):
+                raise Fault(f"of ranks {others} these name rank {named}: {naming}\n{text[-2000:]}")
         self.kills += killed
         self.check_memory(first, last)
         self.check_checkpoints(save, before, text)
@@ -203,7 +230,7 @@ class Soak:
         model = ["--optimizer", optimizer]
         if self.data:
             policy, accumulate = self.random.choice(POLICIES), self.random.choice(["1", "3"])
-            model += [*self.data, *KEYS.format(epochs=10 if self.small else 30).split(), *policy, "--accumulate", accumulate]
+            model += [*self.data, *KEYS.format(epochs=10 if self.small or self.gloo else 30).split(), *policy, "--accumulate", accumulate]
             undisturbed = os.path.join(self.folder, "undisturbed")
             words = [self.trainer, *model, "--ranks", "1", "--predictions", undisturbed]
             self.command = " ".join(words)
@@ -238,7 +265,7 @@ class Soak:
         except Fault as fault:
             print(f"FAULT: {fault}\nin life {self.lives}: {self.command}")
             return 1
-        print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills, {self.useful} lives saved "
+        print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills ({self.stops} of them stops), {self.useful} lives saved "
               f"something new, {self.steps} steps kept; {self.measured} processes' memory followed, most growth {self.most_growth / 2**20:.1f} MiB")
         if self.data:
             print(f"{self.same} trainings ended with the bytes of predictions that the undisturbed one has")
@@ -253,8 +280,11 @@ def main():
     parser.add_argument("--trainer", default=os.path.join(os.path.dirname(__file__), "..", "build", "release", "bin", "train_dlrm"))
     parser.add_argument("--table-files", action="store_true", help="rows of tables are in files behind caches")
     parser.add_argument("--vocabulary", action="store_true", help="rows come and go with categories; compare with undisturbed trainings")
+    parser.add_argument("--gloo", action="store_true", help="with --vocabulary: ranks are processes over Gloo")
     parser.add_argument("--folder", help="where to work [a temporary folder]")
     arguments = parser.parse_args()
+    if arguments.gloo and not arguments.vocabulary:
+        parser.error("--gloo needs --vocabulary: its trainings are compared with undisturbed ones")
     if not os.access(arguments.trainer, os.X_OK):
         parser.error(f"there is no trainer {arguments.trainer}: build it, or say --trainer")
     if arguments.folder:
