@@ -80,14 +80,26 @@ std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std:
   return groups;
 }
 
+/// Rows of T with an optimizer's state.
+template <Element T, class O>
+detail::Arena<Cuda> make_arena(const Cuda& backend, std::int64_t rows, int width,
+                               const O& optimizer, Tier tier) {
+  std::vector<std::int64_t> row_bytes{static_cast<std::int64_t>(sizeof(T)) * width};
+  row_bytes.resize(1 + O::element_states,
+                   static_cast<std::int64_t>(sizeof(detail::StateElement<O>)) * width);
+  row_bytes.resize(1 + O::element_states + O::row_states, 4);
+  detail::Arena<Cuda> arena(backend, rows, width, row_bytes, tier);
+  arena.reset_state(backend, 0, rows, optimizer);
+  return arena;
+}
+
 /// Rows and outputs of T.
 template <int Width, Element T = float>
 void lookup(benchmark::State& state, Shape s) {
   using Group = op::LookupGroup<std::int32_t, T>;
   const Cuda backend;
   const Ids& drawn = ids_of(s);
-  const detail::Arena<Cuda> arena(backend, std::type_identity<T>{}, s.rows * s.tables, Width, Sgd{},
-                                  s.tier);
+  const auto arena = make_arena<T>(backend, s.rows * s.tables, Width, Sgd{}, s.tier);
   const DeviceArray<T> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   constexpr double row = sizeof(T) * Width;
@@ -115,8 +127,7 @@ void update(benchmark::State& state, Shape s) {
   const Ids& drawn = ids_of(s);
   const O optimizer{};
   const std::int64_t rows = s.rows * s.tables;
-  const detail::Arena<Cuda> arena(backend, std::type_identity<float>{}, rows, Width, optimizer,
-                                  s.tier);
+  const auto arena = make_arena<float>(backend, rows, Width, optimizer, s.tier);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
