@@ -199,9 +199,9 @@ class GlooMessenger : public CallRecord {
   /// is gone, or when nothing comes for too long.
   void wait() {
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
-      if (transfers_[i].done) continue;
       const Clock::time_point since = Clock::now();
-      while (!finish(transfers_[i])) check_wait(i, since);
+      while (!transfers_[i].done)
+        if (!finish(transfers_[i])) check_wait(i, since);
     }
   }
 
@@ -410,7 +410,7 @@ class GlooMessenger : public CallRecord {
     });
   }
 
-  /// Waits for a message until it is there, or until woken.
+  /// Waits for a message, which has not been taken yet, until it is there, or until woken.
   bool finish(Transfer& transfer) {
     try {
       transfer.done = wait_.wait(*transfer.buffer, transfer.receive);
