@@ -4,12 +4,10 @@
 // Learns which films users like, as products of their vectors: two tables and a loss, with no other
 // library than fmt. Prints the same losses, to the last bit, on 1, 2 and 4 ranks.
 // [program]
+#include <fmt/format.h>
 #include <tessera/tessera.hpp>
 
-#include <fmt/format.h>
-
 #include <numeric>
-#include <span>
 #include <vector>
 
 namespace ts = tessera;
@@ -19,15 +17,13 @@ using Plan = ts::Plan<ts::RowWise<User>, ts::ColumnWise<2, Film>>;  // checked a
 using Tables = ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator>;
 
 void train(ts::ThreadCommunicator& rank) {
-  const int batch = 1024, mine = batch / rank.size(), first = mine * rank.rank();
+  const int batch = 1024, mine = batch / rank.size(), first = mine * rank.rank();  // samples
   Tables tables(rank, ts::Host(), {.learning_rate = 0.1f, .seed = 42});
   std::vector<int> ids(2 * mine);  // the samples' users, then their films
   ts::Matrix<float> gradient(mine, 32);
   for (int step = 0; step < 30; ++step) {
-    for (int s = 0; s < mine; ++s) {
-      ids[s] = (step * batch + first + s) * 7 % 1000;
-      ids[mine + s] = (step * batch + first + s) / 3 % 200;
-    }
+    for (int s = 0; s < mine; ++s) ids[s] = (step * batch + first + s) * 7 % 1000;
+    for (int s = 0; s < mine; ++s) ids[mine + s] = (step * batch + first + s) / 3 % 200;
     const auto pooled = tables.forward(ts::KeyedJagged<int>{2, mine, ids, {}, {}});
     std::vector<float> errors(batch);  // of all ranks' samples
     for (int s = 0; s < mine; ++s) {
@@ -45,8 +41,7 @@ void train(ts::ThreadCommunicator& rank) {
 }
 
 int main() {
-  int failed = 0;
-  for (const int ranks : {1, 2, 4}) failed |= ts::run_thread_ranks(ranks, train);
-  return failed;
+  for (const int ranks : {1, 2, 4})
+    if (ts::run_thread_ranks(ranks, train) != 0) return 1;
 }
 // [program end]

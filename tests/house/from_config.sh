@@ -59,6 +59,15 @@ sed -i 's/optimizer: adamw/optimizer: adam/; s/memory: 1 .*/memory: 1e-6/' "$wor
 if make memory.log "$plan"; then fail "a model that does not fit is built"; fi
 says "$work/memory.log" "project/shop.yaml:8: cluster.memory: no plan fits: the tables take"
 
+# A model of 300 tables is planned, and its trainer passes the compiler.
+mkdir "$work/many"
+{
+  printf 'name: many\ncluster: {name: dgx-a100, ranks: 8}\ntables:\n'
+  for table in $(seq 300); do echo "- {name: t$table, rows: $((table * table * 100)), width: $((16 << table % 3))}"; done
+} >"$work/many/many.yaml"
+"$work/package/tessera_plan" "$work/many/many.yaml" --header "$work/many/plan.hpp" >"$work/many.log"
+"$compiler" -std=c++20 -fsyntax-only -I "$root/include" -I "$work/many" "$work/project/train.cpp" || fail "300 tables do not compile"
+
 # What cannot be configured says what to do. The sources by add_subdirectory; a tessera_plan that is built already.
 refused() { # TEXT OPTION...
   local text=$1
