@@ -34,7 +34,7 @@ endblock()
 
 block()
   set(folder "${CMAKE_CURRENT_LIST_DIR}/c_library")
-  set(sources handles communicators layouts collections files)
+  set(sources handles communicators layouts collections files frozen)
   list(TRANSFORM sources REPLACE "(.+)" "${folder}/\\1.cpp")
   set(libraries tessera::serving)
   foreach(engine IN ITEMS GLOO MPI)
