@@ -4,6 +4,7 @@
 
 // What goes to disk and comes back: tables, states, vocabularies, dense parameters.
 #include <tessera/checkpoint/async_save.hpp>
+#include <tessera/checkpoint/cold_rows.hpp>
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/increments.hpp>

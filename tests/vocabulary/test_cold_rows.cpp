@@ -3,12 +3,17 @@
 //
 // Rows of keys that come and go, with a colder tier behind them: the model of a vocabulary that has
 // rows for all keys, to the bit, under any plan and number of ranks.
+#include <tessera/checkpoint.hpp>
 #include <tessera/tessera.hpp>
 #include <tessera/vocabulary.hpp>
 
+#include <support/temporary_folder.hpp>
+
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <span>
@@ -48,9 +53,15 @@ struct Trained {
   std::int64_t evicted = 0, returned = 0, kept = 0;
 };
 
+/// Steps of a training, and the folders that it goes on from and ends in, if any.
+struct Steps {
+  int begin = 0, end = kSteps;
+  std::filesystem::path from{}, to{};
+};
+
 /// `most`: keys that the colder tier keeps; 0: there is none.
 template <class PlanT>
-Trained train(int ranks, std::int64_t rows, std::int64_t most) {
+Trained train(int ranks, std::int64_t rows, std::int64_t most, const Steps& steps = {}) {
   Trained trained;
   run_ranks(ranks, [&](ThreadCommunicator& rank) {
     using E = EmbeddingCollection<PlanT, Adagrad, Host, ThreadCommunicator, InitializeWith<HalfOf>>;
@@ -60,8 +71,17 @@ Trained train(int ranks, std::int64_t rows, std::int64_t most) {
                           {.rows = rows, .eviction = Eviction::oldest, .time_to_live = 6}},
                .report_keys = true});
     ColdRows cold(most > 0 ? most : 1);
+    CheckpointContents contents;
+    contents.add(embeddings);
+    if (!steps.from.empty()) {
+      load_checkpoint(rank, steps.from, contents, {.extra = {"vocabulary.*", "cold_rows.*"}});
+      load_vocabulary(steps.from, vocabulary);
+      load_cold_rows(steps.from, cold, embeddings);
+      CHECK_THROWS_WITH_AS(load_cold_rows(steps.from, cold, embeddings),
+                           doctest::Contains("give an empty ColdRows"), InvalidArgument);
+    }
     const std::int64_t batch = kBatch / rank.size(), first = batch * rank.rank();
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = steps.begin; step < steps.end; ++step) {
       const std::vector<std::int64_t> all = keys_of(step);
       std::vector<std::int64_t> keys, found(static_cast<std::size_t>(2 * batch));
       for (int f = 0; f < 2; ++f)
@@ -87,6 +107,10 @@ Trained train(int ranks, std::int64_t rows, std::int64_t most) {
       embeddings.backward(output, MatrixView<const float>(gradient.data(), batch, 2 * kWidth));
     }
     if (rank.rank() == 0) trained.kept = cold.size();
+    if (steps.to.empty()) return;
+    const SavedVocabulary keys(contents, vocabulary);
+    const SavedColdRows kept(contents, cold);
+    save_checkpoint(rank, steps.to, contents, steps.end);
   });
   return trained;
 }
@@ -109,6 +133,35 @@ TEST_CASE("keys come back with their vectors and states: as if all had kept thei
   const Trained few = train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 5);
   CHECK(few.outputs != large.outputs);
   CHECK(few.kept == 5);
+}
+
+TEST_CASE("a checkpoint holds the colder tier, for other ranks and plans") {
+  constexpr std::int64_t rows = 32;
+  constexpr int middle = kSteps / 2;
+  const Trained whole = train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 70);
+  const TemporaryFolder folder;
+  train<Plan<RowWise<User<rows>>, ColumnWise<2, Item<rows>>>>(2, rows, 70,
+                                                              {.end = middle, .to = folder.path});
+  const std::filesystem::path step = *latest_checkpoint(folder.path);
+  const auto check = [&](const Trained& rest) {
+    CHECK(std::equal(rest.outputs.begin() + middle, rest.outputs.end(),
+                     whole.outputs.begin() + middle));
+    CHECK(rest.kept == whole.kept);
+  };
+  check(
+      train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 70, {.begin = middle, .from = step}));
+  check(train<Plan<Grid<2, User<rows>>, RowWise<Item<rows>>>>(4, rows, 70,
+                                                              {.begin = middle, .from = step}));
+  // rows with other states are refused
+  SelfCommunicator self;
+  using E =
+      EmbeddingCollection<Plan<TableWise<User<rows>, Item<rows>>>, Sgd, Host, SelfCommunicator>;
+  const E other(self, Host(), {});
+  ColdRows cold;
+  CHECK_THROWS_WITH_AS(load_cold_rows(step, cold, other),
+                       doctest::Contains("rows of 128 bytes were kept of table 'user', but with "
+                                         "their states they have 64 now"),
+                       InvalidArgument);
 }
 
 TEST_CASE("what a colder tier refuses") {

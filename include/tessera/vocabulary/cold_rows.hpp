@@ -67,6 +67,58 @@ class ColdRows {
   /// Returns the keys that are here, the same on every rank.
   std::int64_t size() const { return std::ssize(kept_); }
 
+  /// What a rank keeps of a table's rows, for a checkpoint (SavedColdRows).
+  struct Records {
+    std::int64_t row_bytes = 0;        ///< of a whole row with its optimizer's state
+    std::vector<std::int64_t> keys{};  ///< of each: the key, and its place in the order of eviction
+    std::vector<std::uint8_t> rows{};  ///< zeros for columns that another rank keeps
+  };
+  /// Returns the tables of which there are rows, in order; the same on every rank.
+  std::vector<std::int64_t> tables() const {
+    std::vector<std::int64_t> found;
+    for (const auto& [name, kept] : kept_)
+      if (found.empty() || found.back() != name.first) found.push_back(name.first);
+    return found;
+  }
+  Records export_records(std::int64_t table) const {
+    Records r{.row_bytes = static_cast<std::int64_t>(row_bytes_.at(table))};
+    for (auto it = kept_.lower_bound({table, std::numeric_limits<std::int64_t>::min()});
+         it != kept_.end() && it->first.first == table; ++it) {
+      const Kept& kept = it->second;
+      if (kept.values.empty()) continue;
+      r.keys.insert(r.keys.end(), {it->first.second, static_cast<std::int64_t>(kept.number)});
+      const auto* const bytes = reinterpret_cast<const std::uint8_t*>(kept.values.data());
+      r.rows.insert(r.rows.end(), bytes, bytes + kept.values.size());
+    }
+    return r;
+  }
+  /// Takes records of all ranks, in any number of calls, on every rank in the same order: this rank
+  /// keeps the rows of its share of the keys. Throws InvalidArgument if the table's rows have other
+  /// bytes.
+  template <class Collection>
+  void import_records(std::int64_t table, const Records& records, const Collection& collection) {
+    const std::size_t bytes = record_bytes(collection, table);
+    require(
+        records.row_bytes == static_cast<std::int64_t>(bytes),
+        "ColdRows: rows of {} bytes were kept of table '{}', but with their states they have {} "
+        "now: the width, the elements or the optimizer is another",
+        records.row_bytes, collection.layout().tables[static_cast<std::size_t>(table)].name, bytes);
+    row_bytes_[table] = bytes;
+    const auto ranks = static_cast<std::uint64_t>(collection.layout().ranks()),
+               rank = static_cast<std::uint64_t>(collection.tables().routing().rank());
+    for (std::size_t i = 0; 2 * i < records.keys.size(); ++i) {
+      const std::uint64_t number = static_cast<std::uint64_t>(records.keys[2 * i + 1]);
+      order_[number] = {table, records.keys[2 * i]};
+      Kept& kept = kept_[order_[number]];
+      kept.number = number;
+      next_ = std::max(next_, number + 1);
+      if (number % ranks != rank) continue;
+      kept.values.resize(bytes);
+      for (std::size_t b = 0; b < bytes; ++b)
+        kept.values[b] |= std::byte{records.rows[i * bytes + b]};
+    }
+  }
+
  private:
   using Name = std::pair<std::int64_t, std::int64_t>;  // table, key
   struct Kept {
@@ -117,6 +169,7 @@ class ColdRows {
   void take(std::span<const detail::KeyRow> evicted, Collection& collection) {
     const auto shards = collection.tables().local_shards();
     for (const detail::KeyRow& row : evicted) {
+      row_bytes_[row.table] = record_bytes(collection, row.table);
       Kept kept{.number = next_++};
       for_each_part(shards, collection, row,
                     [&](const std::byte* from, std::size_t bytes, std::size_t at) {
@@ -159,6 +212,7 @@ class ColdRows {
   std::uint64_t next_ = 0;
   std::map<Name, Kept> kept_;
   std::map<std::uint64_t, Name> order_;
+  std::map<std::int64_t, std::size_t> row_bytes_;  // by table
 };
 
 }}  // namespace tessera::v0
