@@ -8,9 +8,12 @@
 #include <tessera/sharding/plan.hpp>
 #include <tessera/step/step_report.hpp>
 #include <tessera/tables/cache_counters.hpp>
+#include <tessera/vocabulary/cold_rows.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -72,6 +75,11 @@ class Embeddings {
                         tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
+  /// The same, but keys that had rows before get what they had then. Not of tables on a GPU.
+  virtual void exchange(tessera::ColdRows& cold, tessera::AnyCommunicator& communicator,
+                        const tessera::Vocabulary<tessera::AnyCommunicator>& vocabulary) = 0;
+  /// Restores what is kept of keys without rows, from a checkpoint.
+  virtual void load(tessera::ColdRows& cold, const std::filesystem::path& checkpoint) const = 0;
   /// Each optimizer's rate is its share of this one from now on.
   virtual void set_learning_rate(float rate) = 0;
   /// Updates the rows of the last forward.

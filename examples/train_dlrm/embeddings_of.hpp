@@ -5,6 +5,7 @@
 #include "embeddings.hpp"
 #include "table_optimizers.hpp"
 
+#include <tessera/checkpoint/cold_rows.hpp>
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
@@ -17,6 +18,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -99,6 +101,13 @@ class EmbeddingsOf final : public Embeddings {
   }
   void reset_rows(int table, std::span<const std::int64_t> rows) override {
     collection_.reset_rows(table, rows);
+  }
+  void exchange(tessera::ColdRows& cold, tessera::AnyCommunicator& communicator,
+                const tessera::Vocabulary<tessera::AnyCommunicator>& vocabulary) override {
+    if constexpr (Backend::host_readable) cold.exchange(communicator, vocabulary, collection_);
+  }
+  void load(tessera::ColdRows& cold, const std::filesystem::path& checkpoint) const override {
+    tessera::load_cold_rows(checkpoint, cold, collection_);
   }
   void set_learning_rate(float rate) override {
     for (const auto& [table, share] : rates_) collection_.set_learning_rate(table, share * rate);

@@ -62,7 +62,7 @@ struct Refusal {
   std::string_view backend, what, why;
   bool (*given)(const Options&);
 };
-constexpr std::array<Refusal, 6> kRefusals{
+constexpr std::array<Refusal, 7> kRefusals{
     {{"cuda", "--communicator but threads and nccl",
       "its ranks are threads that share one GPU, or have one each, as processes have",
       [](const Options& o) { return o.communicator != "threads" && o.communicator != "nccl"; }},
@@ -71,6 +71,9 @@ constexpr std::array<Refusal, 6> kRefusals{
      {"cuda", "--table-files with --host-memory",
       "tables that do not fit --device-memory are either in files or in the host's memory",
       [](const Options& o) { return !o.table_files.empty() && o.host_memory != 0; }},
+     {"cuda", "--cold-keys",
+      "the vectors of keys without rows are kept where the host reads tables",
+      [](const Options& o) { return o.cold_keys != 0; }},
      {"host", "--device-memory", "all its tables are in one memory, whose size is --host-memory",
       [](const Options& o) { return o.device_memory != 0; }},
      {"host", "--graph", "graphs are CUDA's", [](const Options& o) { return o.graph; }},
@@ -396,7 +399,7 @@ constexpr std::string_view kTestFraction = "--test-fraction",
                            kValidationFraction = "--validation-fraction";
 
 /// Options that say what the model is and how data become its rows; of made-up data the seed, too.
-constexpr std::array<std::string_view, 20> kModelOptions{"--embedding-width",
+constexpr std::array<std::string_view, 21> kModelOptions{"--embedding-width",
                                                          "--interaction-width",
                                                          "--model",
                                                          "--bottom-mlp",
@@ -410,6 +413,7 @@ constexpr std::array<std::string_view, 20> kModelOptions{"--embedding-width",
                                                          "--eviction",
                                                          "--admit-probability",
                                                          "--time-to-live",
+                                                         "--cold-keys",
                                                          "--samples",
                                                          "--power",
                                                          "--scale",
@@ -532,6 +536,11 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
           "Batches after which a category of a --vocabulary that did not come again "
           "loses its row; 0: never"),
       0, 2147483647, "N")
+      ->needs(vocabulary);
+  limit<std::int64_t>(add("--cold-keys", options.cold_keys,
+                          "Categories that lost their rows of a --vocabulary and keep their "
+                          "vectors in the host's memory, for when they come again"),
+                      0, kMost, "N")
       ->needs(vocabulary);
   flag("--skip-bad-lines", options.skip_bad_lines,
        "Count lines of a file that are no clicks, and go on");
@@ -897,6 +906,12 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       options.graph = false;
       options.graph_refused = fmt::format("with {}: {}", uncaptured.what, uncaptured.why);
     }
+  tessera::require<CLI::ValidationError>(
+      options.cold_keys == 0 || options.model != "wide-deep",
+      "--cold-keys keeps one vector of a category; --model wide-deep has two: leave it out");
+  tessera::require<CLI::ValidationError>(
+      options.cold_keys == 0 || !options.overlap || options.table_files.empty(),
+      "--cold-keys moves rows in --table-files that --overlap has fetched: leave one of them out");
   tessera::require<CLI::ValidationError>(
       options.table_files.empty() || options.memory_before_files() != 0,
       "--table-files needs {}: how much of the tables is in memory at a time",

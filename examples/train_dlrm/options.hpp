@@ -43,6 +43,7 @@ struct Options {
   std::string eviction = "least-frequent";
   double admit_probability = 1;
   std::int64_t time_to_live = 0;  ///< batches; 0: forever
+  std::int64_t cold_keys = 0;     ///< without rows, whose vectors are kept
   double power = 1.05;
   std::string synthetic_model;  ///< of tessera::synthetic_models; empty: Criteo's shape
   double scale = 1;             ///< of its rows

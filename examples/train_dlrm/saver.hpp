@@ -9,6 +9,7 @@
 #include "table_optimizers.hpp"
 
 #include <tessera/checkpoint/async_save.hpp>
+#include <tessera/checkpoint/cold_rows.hpp>
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/increments.hpp>
@@ -17,6 +18,7 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/vocabulary/cold_rows.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 #include <tessera_serving/model_description.hpp>
 
@@ -43,13 +45,16 @@ namespace dlrm {
 class Saver {
  public:
   using Vocabulary = std::optional<tessera::Vocabulary<tessera::AnyCommunicator>>;
+  using Cold = std::optional<tessera::ColdRows>;
 
   Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator,
-        RankModel& model, Vocabulary& vocabulary)
+        RankModel& model, Vocabulary& vocabulary, Cold& cold)
       : options_(options),
         communicator_(communicator),
         layout_(model.embeddings().layout()),
-        vocabulary_(vocabulary) {
+        vocabulary_(vocabulary),
+        cold_(cold),
+        embeddings_(model.embeddings()) {
     if (options.save.empty()) return;
     tessera::detail::on_all_ranks(communicator, [&] {
       if (options.mode != "train") return;
@@ -153,7 +158,7 @@ class Saver {
     tessera::detail::on_all_ranks(communicator_, [&] {
       if (communicator_.rank() == 0) check_folder(folder);
     });
-    Whole whole(contents_, vocabulary_);
+    Whole whole(contents_, vocabulary_, cold_);
     whole.contents.set_text("auc", fmt::format("{}", auc));
     tessera::save_checkpoint(communicator_, folder, whole.contents, step,
                              {.finite = true, .locked = true});
@@ -241,12 +246,12 @@ class Saver {
   }
 
   std::int64_t load(const std::filesystem::path& checkpoint, bool says = true) {
-    const Whole whole(contents_, vocabulary_);
+    const Whole whole(contents_, vocabulary_, cold_);
     std::vector<std::string> begun_anew;
     tessera::detail::Manifest loaded;
     try {
       loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
-                                        {.new_optimizers = &begun_anew});
+                                        {.new_optimizers = &begun_anew, .extra = {"cold_rows.*"}});
     } catch (const tessera::DataError& error) {
       const std::string text = error.what();
       if (text.find("and the model differ") == std::string::npos) throw;
@@ -258,6 +263,11 @@ class Saver {
     if (vocabulary_)
       tessera::detail::on_all_ranks(communicator_,
                                     [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
+    if (cold_)
+      tessera::detail::on_all_ranks(communicator_, [&] {
+        cold_.emplace(options_.cold_keys);
+        embeddings_.load(*cold_, checkpoint);
+      });
     if (options_.mode != "train") check_finite(checkpoint, whole.contents);
     if (communicator_.rank() != 0 || !says) return loaded.step;
     fmt::print("resumed from {}\n", checkpoint.string());
@@ -292,7 +302,7 @@ class Saver {
     if (running_)
       if (auto base = running_->poll(communicator_)) saved(std::move(*base));
     if (!now) return;
-    const Whole whole(contents_, vocabulary_);
+    const Whole whole(contents_, vocabulary_, cold_);
     // --keep waits for proven()
     const tessera::SaveOptions options{.finite = true, .locked = true};
     if (base_ && increments_ < options_.save_increments && !last) {
@@ -337,9 +347,11 @@ class Saver {
   struct Whole {
     tessera::CheckpointContents contents;
     std::optional<tessera::SavedVocabulary<Vocabulary::value_type>> saved;
-    Whole(const tessera::CheckpointContents& model, const Vocabulary& vocabulary)
+    std::optional<tessera::SavedColdRows<tessera::ColdRows>> saved_cold;
+    Whole(const tessera::CheckpointContents& model, const Vocabulary& vocabulary, const Cold& cold)
         : contents(model) {
       if (vocabulary) saved.emplace(contents, *vocabulary);
+      if (cold) saved_cold.emplace(contents, *cold);
     }
   };
 
@@ -347,6 +359,8 @@ class Saver {
   tessera::AnyCommunicator& communicator_;
   const tessera::Layout& layout_;
   Vocabulary& vocabulary_;
+  Cold& cold_;
+  const Embeddings& embeddings_;
   tessera::CheckpointContents contents_;
   std::string position_, data_;
   std::optional<tessera::FolderLock> lock_;  ///< on the first rank

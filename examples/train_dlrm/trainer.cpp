@@ -70,13 +70,14 @@ class Rank {
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         wide_table_(shape.wide > 0 ? static_cast<int>(shape.data_tables) : 0),
         validation_(options.validations(clicks.test_samples())),
-        saver_(options, clicks, communicators.main, *model_, vocabulary_) {
+        saver_(options, clicks, communicators.main, *model_, vocabulary_, cold_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
             "out");
     if (options.vocabulary)
       vocabulary_.emplace(communicators.main, Host({.threads = options.threads_per_rank}),
                           vocabulary_options(options, clicks.shape()));
+    if (options.cold_keys > 0) cold_.emplace(options.cold_keys);
   }
 
   void run(Result& result) {
@@ -127,7 +128,10 @@ class Rank {
     const Eviction eviction = options.eviction == "none"     ? Eviction::none
                               : options.eviction == "oldest" ? Eviction::oldest
                                                              : Eviction::least_frequent;
-    VocabularyOptions made{.tables = {}, .feature_table = {}, .seed = options.seed};
+    VocabularyOptions made{.tables = {},
+                           .feature_table = {},
+                           .seed = options.seed,
+                           .report_keys = options.cold_keys > 0};
     const auto admit_after =
         static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
     for (const DataShape::Table& table : shape.tables)
@@ -151,9 +155,15 @@ class Rank {
     const std::span<const detail::ReusedRow> reused =
         vocabulary_->learn(batch.keyed_keys(), std::span(batch.ids));
     reused_.assign(reused.begin(), reused.end());
+    learned_ = true;
   }
 
   void reset_rows() {
+    if (cold_) {
+      if (std::exchange(learned_, false))
+        model_->embeddings().exchange(*cold_, communicator_, *vocabulary_);
+      return;
+    }
     std::vector<std::int64_t> rows;
     for (std::size_t i = 0; i < reused_.size(); ++i) {
       rows.push_back(reused_[i].row);
@@ -548,7 +558,9 @@ class Rank {
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
+  std::optional<ColdRows> cold_;
   std::vector<detail::ReusedRow> reused_;  ///< by table; since the last reset_rows
+  bool learned_ = false;                   ///< since the last reset_rows
   int features_;
   int wide_table_;                     ///< the first of the wide part's tables; 0: there is none
   std::int64_t last_validation_ = -1;  ///< the step of it

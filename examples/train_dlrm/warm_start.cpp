@@ -90,7 +90,7 @@ class Comparison {
     const std::string& base = newest.manifest().base;
     tessera::CheckpointReader reader(base.empty() ? checkpoint : checkpoint.parent_path() / base);
     const ModelDescription before = read_model_description(reader);
-    load.extra = {"vocabulary.*"};
+    load.extra = {"vocabulary.*", "cold_rows.*"};
     compare_tables(before, tessera::detail::read_key_lists(reader, before), lists);
     compare_inputs(before);
     compare_layers(reader.manifest());

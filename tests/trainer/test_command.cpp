@@ -411,6 +411,11 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--eviction oldest", "--eviction requires --vocabulary");
   check_fails("--time-to-live 5", "--time-to-live requires --vocabulary");
   check_fails("--vocabulary --time-to-live -1", "--time-to-live");
+  check_fails("--cold-keys 5", "--cold-keys requires --vocabulary");
+  check_fails("--vocabulary --cold-keys -1", "--cold-keys");
+  check_fails("--vocabulary --cold-keys 5 --model wide-deep", "--model wide-deep has two");
+  check_fails("--vocabulary --cold-keys 5 --overlap --host-memory 1MiB --table-files /tmp",
+              "rows in --table-files that --overlap has fetched");
   check_fails("--admit-probability 0.5", "--admit-probability requires --vocabulary");
   check_fails("--vocabulary --admit-probability 0", "--admit-probability");
   check_fails("--vocabulary --admit-probability 1.5", "--admit-probability");

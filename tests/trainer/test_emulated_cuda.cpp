@@ -565,8 +565,11 @@ TEST_CASE("every option of --help, on both backends: the same predictions") {
       " --backend --graph --dense --predictions --resume --mode --json --trace --trace-steps "
       "--tensorboard --metrics-port --device-memory --host-memory --table-files --communicator "
       "--check-links "
-      "--bind --dense-sums --help "
+      "--bind --dense-sums --cold-keys --help "
       "--version --print-config ";
+  const Outcome cold =
+      train_dlrm("--vocabulary --cold-keys 5 --backend cuda", false, "", "train_dlrm_emulated");
+  CHECK(cold.err.find("--backend cuda takes no --cold-keys") != std::string::npos);
   const Outcome help = train_dlrm("--help", false, "", "train_dlrm_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");
   int options = 0;

@@ -121,13 +121,33 @@ void write_clicks(const std::filesystem::path& file, int lines, unsigned stays =
   }
 }
 
+/// The rows of keys that have none in the tables, by table and key: ranks keep parts of them.
+std::map<std::pair<int, std::int64_t>, std::vector<std::uint8_t>> cold_rows(
+    const std::filesystem::path& checkpoint) {
+  CheckpointReader reader(checkpoint);
+  std::map<std::pair<int, std::int64_t>, std::vector<std::uint8_t>> kept;
+  for (int t = 0; t < 26; ++t) {
+    if (reader.manifest().find(fmt::format("cold_rows.{}.keys", t)) == nullptr) continue;
+    const auto keys = reader.read<std::int64_t>(fmt::format("cold_rows.{}.keys", t));
+    const auto rows = reader.read<std::uint8_t>(fmt::format("cold_rows.{}.rows", t));
+    const std::size_t count = keys.size() / 2,
+                      bytes = rows.size() / std::max<std::size_t>(count, 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::vector<std::uint8_t>& row = kept[{t, keys[2 * i]}];
+      row.resize(bytes);
+      for (std::size_t b = 0; b < bytes; ++b) row[b] |= rows[i * bytes + b];
+    }
+  }
+  return kept;
+}
+
 /// The largest difference of any number of two checkpoints of the same tensors, but for vocabularies
-/// (known_keys).
+/// (known_keys) and cold rows.
 double difference(const std::filesystem::path& a, const std::filesystem::path& b) {
   CheckpointReader first(a), second(b);
   double most = 0;
   for (const detail::StoredTensor& tensor : first.manifest().tensors) {
-    if (tensor.name.starts_with("vocabulary.")) continue;
+    if (tensor.name.starts_with("vocabulary.") || tensor.name.starts_with("cold_rows.")) continue;
     const std::vector<float> x = first.read<float>(tensor.name),
                              y = second.read<float>(tensor.name);
     REQUIRE(x.size() == y.size());
@@ -408,6 +428,42 @@ TEST_CASE(
     CHECK(found.at("logloss") == expected.at("logloss"));
     CHECK(difference(one / last, other / last) == 0);
     CHECK(known_keys(other / last) == known);
+  }
+}
+
+TEST_CASE(
+    "categories that come again find their vectors: one model, to the bit, on any ranks, with "
+    "batches routed ahead, rows in files, and resumed") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.tsv", 3000);
+  const std::string without =
+                        "--data " + (folder.path / "clicks.tsv").string() +
+                        " --vocabulary --max-rows 60 --min-count 1 --eviction oldest "
+                        "--test-fraction 0.1 --batch-size 100 --epochs 1 --bottom-mlp 8 "
+                        "--top-mlp 8 --embedding-width 64 --virtual-ranks 4 --optimizer adam ",
+                    base = without + "--cold-keys 2000 --save-every 5 --keep 9 --save ";
+  const std::filesystem::path one = folder.path / "one", last = detail::checkpoint_name(27),
+                              middle = detail::checkpoint_name(10);
+  const nlohmann::json expected = results(base + one.string() + " --ranks 1");
+  CHECK(results(without + "--ranks 1").at("logloss") != expected.at("logloss"));
+  const auto kept = cold_rows(one / last);
+  CHECK(kept.size() == 2000);
+  for (const std::string how :
+       {"--ranks 2 --plan row-wise --overlap", "--ranks 4 --plan mixed --overlap --resume",
+        "--ranks 2 --plan replicated --save-async --save-increments 2",
+        "--ranks 1 --resume --host-memory 1400KiB --table-files "}) {
+    CAPTURE(how);
+    const std::filesystem::path other = folder.path / "other";
+    std::filesystem::remove_all(other);
+    if (how.find("--resume") != std::string::npos) copy_of(one / middle, other);
+    const bool files = how.ends_with("files ");
+    const nlohmann::json found =
+        results(base + other.string() + " " + how + (files ? (folder.path / "rows").string() : ""));
+    CHECK(found.at("logloss") == expected.at("logloss"));
+    CHECK(cold_rows(other / last) == kept);
+
+    CHECK(difference(one / last, other / last) == 0);
+    CHECK(known_keys(other / last) == known_keys(one / last));
   }
 }
 
