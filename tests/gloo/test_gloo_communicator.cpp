@@ -188,6 +188,6 @@ TEST_CASE("job: one listens on its machine alone" * doctest::skip()) {
     });
   });
   INFO(text);
-  CHECK(has(text, fmt::format("rank {}: rank 1 listens at [127.0.0.1]:", rank)));
+  CHECK(has(text, "rank 1 listens at [127.0.0.1]:"));
   CHECK(has(text, ", an address of its machine alone, but others at [192.168.7.1]:"));
 }

@@ -309,9 +309,9 @@ class GlooMessenger : public CallRecord {
     if (!own.empty() && !reached.empty())
       throw CommunicatorError(
           alone, "meeting",
-          fmt::format("rank {}: rank {} listens at {}, an address of its machine alone, but others "
-                      "at {}: set GlooOptions::address or interface on each rank to what all reach",
-                      rank_, alone, own, reached));
+          fmt::format("rank {} listens at {}, an address of its machine alone, but others at {}: "
+                      "set GlooOptions::address or interface on each rank to what all reach",
+                      alone, own, reached));
     const auto attempts = std::make_shared<Attempts>(size_);
     data_->for_each_peer([&](int peer) {
       const std::string& theirs = brought[static_cast<std::size_t>(peer)];
