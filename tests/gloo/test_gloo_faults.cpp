@@ -204,3 +204,35 @@ TEST_CASE("processes that are killed or stopped at random moments are named by a
                 << " rank(s) named one that waited for the stopped one");
   CHECK(slowest < 5);
 }
+
+TEST_CASE("job: a connection ends while a rank sleeps" * doctest::skip()) {
+  const ts::GlooOptions options{.timeout = 20s};
+  const auto device = std::make_shared<ts::detail::GlooDevice>(options);
+  const int rank = engine::place().rank;
+  for (int round = 0; round < 20; ++round) {
+    ts::detail::GlooMessenger messenger(device, options, rank, 2, engine::meeting(), nullptr);
+    const auto exchange = [&](bool receive, auto& value) {
+      messenger.begin_transfers();
+      const auto bytes = std::as_writable_bytes(std::span(&value, 1));
+      receive ? messenger.receive(1 - rank, bytes, 1) : messenger.send(1 - rank, bytes, 1);
+      messenger.wait();
+    };
+    pid_t other = getpid();
+    exchange(rank == 0, other);
+    if (rank == 0) {
+      std::this_thread::sleep_for(2ms);  // it waits
+      kill(other, SIGSTOP);
+    }
+    exchange(rank == 1, round);
+    if (rank == 1) continue;
+    messenger.close();
+    std::this_thread::sleep_for(6ms);  // its wait is to be woken then
+    kill(other, SIGCONT);
+  }
+}
+
+TEST_CASE("a message that comes with the end of its connection is taken once") {
+  const processes::Outcome job = engine::run_job("job: a connection ends while a rank sleeps", 2);
+  INFO(job.output);
+  CHECK(job.status == 0);
+}
