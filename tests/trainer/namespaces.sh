@@ -43,7 +43,7 @@ exec nsenter -t "$(cat "pid.$1")" -n bash -c "$2"
 END_OF_FILE
 export TESSERA_SSH="bash $work/ssh.sh"
 unset MASTER_PORT
-model=("$trainer" --samples 8000 --test-fraction 0.1 --batch-size 600 --virtual-ranks 4 --threads-per-rank 1)
+model=("$trainer" --samples 6000 --max-rows 1000 --test-fraction 0.1 --batch-size 400 --virtual-ranks 4 --threads-per-rank 1)
 hosts=(bash "$root/examples/hosts.sh")
 
 # Jobs of three ranks with a wrong address, each at a port of its own: none may start, and all say why.
