@@ -43,6 +43,7 @@ packages=(g++ cmake ninja-build ccache git python3 python3-venv python3-yaml cla
 [[ " ${stages[*]} " != *" portable "* ]] || packages+=(g++-aarch64-linux-gnu qemu-user python3-pip)
 install_packages "${packages[@]}" || exit 1
 install_packages python3-torch libtorch-dev || echo "Without PyTorch: c.torch is skipped, first_day.libtorch_dlrm left out."
+install_packages iproute2 || echo "Without ip: trainer.namespaces is skipped."
 install_packages nginx openssl || echo "Without nginx: trainer.tls_proxy is skipped."
 # gRPC, and from PyPI Apache Arrow and NVIDIA's clients: 100 MB to fetch, 360 MB on disk.
 options=(-DTESSERA_WERROR="${TESSERA_WERROR:-OFF}")

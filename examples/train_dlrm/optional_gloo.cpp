@@ -26,7 +26,10 @@ int launch_process(const Options& options, const DeviceOfProcess& device,
   else if (!place.one_machine() && !place.address.empty())
     gloo.address = address_towards(place.address);
   MeetingOptions meeting;
-  if (gloo.timeout.count() != 0) meeting.timeout = std::min(meeting.timeout, gloo.timeout);
+  if (gloo.timeout.count() != 0) {
+    meeting.timeout = std::min(meeting.timeout, gloo.timeout);
+    gloo.connect_timeout = std::min(gloo.connect_timeout, gloo.timeout);
+  }
   const auto run = [&](GlooCommunicator& all) {
     run_process(all, options, place.launcher.empty() ? "this command" : place.launcher, device,
                 job);

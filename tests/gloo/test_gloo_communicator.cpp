@@ -119,7 +119,7 @@ TEST_CASE("ranks meet in a folder, whatever other jobs left there, and leave not
 
 TEST_CASE("ranks that cannot meet or connect say who is missing") {
   for (const char* name : {"job: one does not come", "job: one dies before it connects",
-                           "job: one has another size"}) {
+                           "job: one has another size", "job: one listens on its machine alone"}) {
     const processes::Outcome all = engine::run_job(name);
     INFO(name << all.output);
     CHECK(all.status == 0);
@@ -172,4 +172,22 @@ TEST_CASE("job: one has another size" * doctest::skip()) {
     CHECK(has(text,
               "what rank 1 brought to the meeting begins with 'tessera gloo 1: rank 1 of 4', "
               "not with 'tessera gloo 1: rank 1 of 3'"));
+}
+TEST_CASE("job: one listens on its machine alone" * doctest::skip()) {
+  const int rank = engine::place().rank;
+  const ts::GlooMeeting meeting = engine::meeting();
+  const std::string text = text_of([&] {
+    ts::GlooCommunicator({}, rank, 3, [&](std::string mine) {
+      // The others say that they listen at 192.168.7.1.
+      for (std::size_t at = 0; rank != 1; at += 4) {
+        at = mine.find("\x7f\0\0\x01"s, at);
+        if (at == std::string::npos) break;
+        mine.replace(at, 4, "\xc0\xa8\x07\x01");
+      }
+      return meeting(mine);
+    });
+  });
+  INFO(text);
+  CHECK(has(text, "rank 1 listens at [127.0.0.1]:"));
+  CHECK(has(text, ", an address of its machine alone, but others at [192.168.7.1]:"));
 }

@@ -202,6 +202,8 @@ TEST_CASE("where ranks cannot meet is said") {
   job = job_of(0, 2, free_port());
   job.local_size = 1;  // the other rank is elsewhere
   CHECK(meet(job, "", kPatient).get().says("an address of this machine alone (127.0.0.1)"));
+  job.address = "192.0.2.1";  // of no machine
+  CHECK(meet(job, "", kPatient).get().says("set MASTER_ADDR to an address of rank 0's machine"));
   job.rank = 2;
   CHECK(meet(job, "", kPatient).get().says("rank 2 of 2 is none"));
 }

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 
 #include <gloo/transport/device.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -94,6 +95,11 @@ inline std::string gloo_text(const std::exception& error) {
   const std::string_view text = error.what();
   const std::size_t place = text.starts_with('[') ? text.find("] ") : std::string_view::npos;
   return std::string(place == std::string_view::npos ? text : text.substr(place + 2));
+}
+
+/// Returns where it is, as "[127.0.0.1]:29500", that Gloo gives as bytes.
+inline std::string gloo_place(std::string_view address) {
+  return gloo::transport::tcp::Address(std::vector<char>(address.begin(), address.end())).str();
 }
 
 /// Keeps SIGPIPE from this thread and from those that it starts: Gloo writes to connections that

@@ -288,18 +288,30 @@ class GlooMessenger : public CallRecord {
                               fmt::format("rank {}: {} ranks have met, but there are {}", rank_,
                                           brought.size(), size_));
     const std::size_t bytes = data_->address_for(rank_ == 0 ? 1 : 0).size();
-    data_->for_each_peer([&](int peer) {
-      const std::string& theirs = brought[static_cast<std::size_t>(peer)];
-      const std::string head = greeting(peer);
+    std::string own, reached;  // where only a rank's machine reaches it, and where others do
+    int alone = -1;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::string& theirs = brought[static_cast<std::size_t>(rank)];
+      const std::string head = greeting(rank);
       if (theirs.size() != head.size() + static_cast<std::size_t>(size_ - 1) * 2 * bytes ||
           !theirs.starts_with(head))
         throw CommunicatorError(
-            peer, "meeting",
+            rank, "meeting",
             fmt::format("rank {}: what rank {} brought to the meeting begins with '{}', not with "
                         "'{}': it has another rank, number of ranks or version",
-                        rank_, peer, theirs.substr(0, std::min(theirs.find('\n'), std::size_t{60})),
+                        rank_, rank, theirs.substr(0, std::min(theirs.find('\n'), std::size_t{60})),
                         head.substr(0, head.size() - 1)));
-    });
+      const std::string place = gloo_place(theirs.substr(head.size(), bytes));
+      const bool loopback = place.starts_with("[127.") || place.starts_with("[::1]");
+      if (loopback) alone = rank;
+      (loopback ? own : reached) = place;
+    }
+    if (!own.empty() && !reached.empty())
+      throw CommunicatorError(
+          alone, "meeting",
+          fmt::format("rank {} listens at {}, an address of its machine alone, but others at {}: "
+                      "set GlooOptions::address or interface on each rank to what all reach",
+                      alone, own, reached));
     const auto attempts = std::make_shared<Attempts>(size_);
     data_->for_each_peer([&](int peer) {
       const std::string& theirs = brought[static_cast<std::size_t>(peer)];

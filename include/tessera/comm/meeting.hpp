@@ -136,8 +136,11 @@ class MeetingHost {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error)
-      Meeting::fail(0, fmt::format("rank 0 cannot listen at {}: {}; set MASTER_PORT to a free port",
-                                   Meeting::place(job), error.message()));
+      Meeting::fail(0, fmt::format("rank 0 cannot listen at {}: {}; set {}", Meeting::place(job),
+                                   error.message(),
+                                   error == boost::system::errc::address_not_available
+                                       ? "MASTER_ADDR to an address of rank 0's machine"
+                                       : "MASTER_PORT to a free port"));
   }
 
   std::vector<std::string> run() {
