@@ -35,7 +35,8 @@ FILES = ["--host-memory", "1MiB"]  # of up to 5 MiB with states: caches of two b
 KEYS = ("--embedding-width 8 --bottom-mlp 16 --top-mlp 16 --batch-size 128 --epochs {epochs} --vocabulary --min-count 2 --max-rows 300 "
         "--shuffle-window 1 --test-fraction 0.05 --virtual-ranks 4")
 POLICIES = [["--eviction", "oldest"], ["--eviction", "least-frequent", "--time-to-live", "40"],
-            ["--eviction", "oldest", "--admit-probability", "0.5", "--time-to-live", "30"], ["--eviction", "none", "--time-to-live", "50"]]
+            ["--eviction", "oldest", "--admit-probability", "0.5", "--time-to-live", "30", "--cold-keys", "2000"],
+            ["--eviction", "none", "--time-to-live", "50"]]
 # ranks as a launcher starts them; exit code 0 if all of theirs are
 GLOO = ("export MASTER_ADDR=127.0.0.1 MASTER_PORT=$0 WORLD_SIZE=$1 LOCAL_WORLD_SIZE=$1; shift; for ((r = 0; r < WORLD_SIZE; ++r)); do "
         'RANK=$r LOCAL_RANK=$r "$@" --communicator gloo --timeout 4 & p[r]=$!; done; code=0; for one in ${p[*]}; do '
