@@ -468,7 +468,7 @@ namespace {
 
 /// What programs on torch.distributed.checkpoint begin with.
 constexpr const char* kDcp = R"(
-import dataclasses, os, sys, warnings
+import dataclasses, inspect, os, sys, warnings
 warnings.simplefilter("ignore")
 import torch, torch.distributed as dist
 try:
@@ -490,9 +490,11 @@ from torch.distributed._shard.sharded_tensor import Shard, init_from_local_shard
 def read(name, rows, columns):
     return torch.frombuffer(bytearray(open(name + ".bin", "rb").read()), dtype=torch.float32).reshape(rows, columns)
 
+modern = "checkpoint_id" in inspect.signature(getattr(dcp, "load", len)).parameters  # PyTorch 2.3
+
 def save(state, folder, **options):
-    if hasattr(dcp, "save"):
-        dcp.save(state, checkpoint_id=folder, no_dist=options.get("no_dist", False))
+    if modern:
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(folder))
     else:
         dcp.save_state_dict(state, dcp.FileSystemWriter(folder), **options)
 
@@ -790,8 +792,8 @@ namespace {
 /// by the zip files of Python itself, which checks their sums.
 constexpr const char* kReadDcp = R"(
 def load(state, folder, **options):
-    if hasattr(dcp, "save"):
-        dcp.load(state, checkpoint_id=folder, no_dist=options.get("no_dist", False))
+    if modern:
+        dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
     else:
         dcp.load_state_dict(state, dcp.FileSystemReader(folder), **options)
 
@@ -825,20 +827,14 @@ for folder, convert in (("out", lambda x: x), ("narrow", lambda x: x.bfloat16())
             file.seek(place.offset)
             with zipfile.ZipFile(io.BytesIO(file.read(place.length))) as archive:
                 assert archive.testzip() is None
-try:
+if modern:
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
-except ImportError:  # before PyTorch 2.2
-    pass
-else:
     dcp_to_torch_save("out", "out.pt")
     assert torch.equal(torch.load("out.pt")[table.format("t")], t)
-try:
+if modern and "allow_partial_load" in inspect.signature(dcp.DefaultLoadPlanner).parameters:
     planner = dcp.DefaultLoadPlanner(allow_partial_load=True)
-except (AttributeError, TypeError):  # before PyTorch 2.3
-    pass
-else:
     loaded = {"ebc": {"embedding_bags.t.weight": torch.zeros_like(t), "over": torch.ones(2)}}
-    dcp.load(loaded, checkpoint_id="out", planner=planner, no_dist=True)
+    dcp.load(loaded, checkpoint_id="out", planner=planner)
     assert torch.equal(loaded["ebc"]["embedding_bags.t.weight"], t)
 print(torch.__version__)
 )";
