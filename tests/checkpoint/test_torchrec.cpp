@@ -150,6 +150,19 @@ std::string torch_python() {
   return {};
 }
 
+/// Returns the Pythons that have torch, perhaps of two versions.
+std::set<std::string> torch_pythons() {
+  const std::string python = torch_python();
+  if (python.empty()) {
+    MESSAGE("no Python with torch: left out");
+    return {};
+  }
+  std::set<std::string> pythons = {python};
+  if (std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0)
+    pythons.insert("/usr/bin/python3");
+  return pythons;
+}
+
 /// Runs a Python program in a folder; returns whether it ended well. What it says is in out.txt.
 bool run_python(const std::string& python, const std::filesystem::path& folder,
                 const std::string& program) {
@@ -453,9 +466,9 @@ safetensors.torch.save_file({k: v.to(torch.bfloat16) for k, v in Whole().state_d
 
 namespace {
 
-/// Writes folders by torch.distributed.checkpoint, from two processes.
-constexpr const char* kWriteDcp = R"(
-import dataclasses, os, sys, warnings
+/// What programs on torch.distributed.checkpoint begin with.
+constexpr const char* kDcp = R"(
+import dataclasses, inspect, os, sys, warnings
 warnings.simplefilter("ignore")
 import torch, torch.distributed as dist
 try:
@@ -469,15 +482,19 @@ except ImportError:  # PyTorch 1.13; Python 3.11 takes one of its dataclasses on
     dataclasses.dataclass = hashable
     import torch.distributed._shard.checkpoint as dcp
     dataclasses.dataclass = real
+    for name in ("", ".metadata", ".filesystem"):  # as PyTorch 2 calls them
+        sys.modules["torch.distributed.checkpoint" + name] = sys.modules["torch.distributed._shard.checkpoint" + name]
 from torch.distributed._shard.metadata import ShardMetadata
 from torch.distributed._shard.sharded_tensor import Shard, init_from_local_shards
 
 def read(name, rows, columns):
     return torch.frombuffer(bytearray(open(name + ".bin", "rb").read()), dtype=torch.float32).reshape(rows, columns)
 
+modern = "checkpoint_id" in inspect.signature(getattr(dcp, "load", len)).parameters  # PyTorch 2.3
+
 def save(state, folder, **options):
-    if hasattr(dcp, "save"):
-        dcp.save(state, checkpoint_id=folder, no_dist=options.get("no_dist", False))
+    if modern:
+        dcp.save(state, storage_writer=dcp.FileSystemWriter(folder))
     else:
         dcp.save_state_dict(state, dcp.FileSystemWriter(folder), **options)
 
@@ -487,8 +504,21 @@ def sharded(tensor, cuts, rank):
               for i, (r, c, h, w) in enumerate(cuts) if i % 2 == rank]
     return init_from_local_shards(shards, *tensor.shape)
 
+def two_processes(run):
+    """Runs run(rank) in two processes of their own."""
+    if len(sys.argv) > 1:
+        rank = int(sys.argv[1])
+        dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meeting"), rank=rank, world_size=2)
+        run(rank)
+        os._exit(0)
+    import subprocess
+    ranks = [subprocess.Popen([sys.executable, "-B", __file__, str(rank)]) for rank in (0, 1)]
+    assert [process.wait() for process in ranks] == [0, 0]
+)";
+
+/// Writes folders by torch.distributed.checkpoint, from two processes.
+constexpr const char* kWriteDcp = R"(
 def run(rank):
-    dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meeting"), rank=rank, world_size=2)
     t, u = read("t", 700, 12), read("u", 9, 3)
     save({"model.ebc.embedding_bags.t.weight": sharded(t, [(0, 0, 250, 12), (250, 0, 250, 12), (500, 0, 200, 12)], rank),
           "model.ebc.embedding_bags.u.weight": sharded(u, [(0, 0, 9, 2), (0, 2, 9, 1)], rank),
@@ -510,12 +540,7 @@ def run(rank):
     save({"app": {"model": {"t.weight": distribute_tensor(t.bfloat16(), mesh, [Cut(0)]),
                             "u.weight": distribute_tensor(u.bfloat16(), mesh, [Replicate()])}}}, "dtensor")
 
-if len(sys.argv) > 1:
-    run(int(sys.argv[1]))
-    os._exit(0)
-import subprocess
-ranks = [subprocess.Popen([sys.executable, "-B", __file__, str(rank)]) for rank in (0, 1)]
-assert [process.wait() for process in ranks] == [0, 0]
+two_processes(run)
 t, u = read("t", 700, 12), read("u", 9, 3)
 save({"ebc.embedding_bags.t.weight": t, "ebc.embedding_bags.u.weight": u, "step": 7,
       "optimizer": {"lr": 0.5}}, "whole", no_dist=True)
@@ -713,22 +738,14 @@ TEST_CASE("a folder of torch.distributed.checkpoint is read by its format, and n
 }
 
 TEST_CASE("tables come from folders that torch.distributed.checkpoint wrote") {
-  const std::string python = torch_python();
-  if (python.empty()) {
-    MESSAGE("no Python with torch: left out");
-    return;
-  }
-  std::set<std::string> pythons = {python};
-  if (std::system("/usr/bin/python3 -c 'import torch' >/dev/null 2>&1") == 0)
-    pythons.insert("/usr/bin/python3");  // another version of PyTorch, perhaps
-  for (const std::string& one : pythons) {
+  for (const std::string& one : torch_pythons()) {
     CAPTURE(one);
     const TemporaryFolder folder;
     write_text(folder.path / "t.bin", table<float>("", "", "t", 700, 12).data);
     write_text(folder.path / "u.bin", table<float>("", "", "u", 9, 3).data);
     write_text(folder.path / "t.sum.bin", table<float>("", "", "t", 700, 1, 1).data);
     write_text(folder.path / "u.sum.bin", table<float>("", "", "u", 9, 1, 1).data);
-    REQUIRE(run_python(one, folder.path, kWriteDcp));
+    REQUIRE(run_python(one, folder.path, std::string(kDcp) + kWriteDcp));
     check_load<float, float>(folder.path / "whole");
     check_load<float, BFloat16>(folder.path / "whole");
     check_load<float, float>(folder.path / "sharded");
@@ -765,6 +782,110 @@ TEST_CASE("tables come from folders that torch.distributed.checkpoint wrote") {
     check_refused(sharded, {"cannot open", first});
     write_text(sharded / first, std::string(data.size(), 'x'));
     check_refused(sharded, {first, "has no end record"});
+    MESSAGE("PyTorch " << text_of(folder.path / "out.txt"));
+  }
+}
+
+namespace {
+
+/// Reads folders by torch.distributed.checkpoint, whole and cut over two processes; archives also
+/// by the zip files of Python itself, which checks their sums.
+constexpr const char* kReadDcp = R"(
+def load(state, folder, **options):
+    if modern:
+        dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
+    else:
+        dcp.load_state_dict(state, dcp.FileSystemReader(folder), **options)
+
+t, u = read("t", 700, 12), read("u", 9, 3)
+table, state = "ebc.embedding_bags.{}.weight", "optim.embedding_bags.{0}.weight.{0}.momentum1"
+
+def run(rank):
+    wanted = {table.format("t"): (t, [(0, 0, 280, 7), (0, 7, 280, 5), (280, 0, 420, 5), (280, 5, 420, 7)]),
+              table.format("u"): (u, [(0, 0, 4, 3), (4, 0, 5, 3)])}
+    loaded = {name: sharded(torch.zeros_like(x), cuts, rank) for name, (x, cuts) in wanted.items()}
+    load(loaded, "out")
+    for name, (x, cuts) in wanted.items():
+        shards = loaded[name].local_shards()
+        mine = [cut for i, cut in enumerate(cuts) if i % 2 == rank]
+        assert len(shards) == len(mine) > 0
+        for shard, (r, c, h, w) in zip(shards, mine):
+            assert torch.equal(shard.tensor, x[r:r + h, c:c + w])
+
+two_processes(run)
+import io, zipfile
+for folder, convert in (("out", lambda x: x), ("narrow", lambda x: x.bfloat16())):
+    wanted = {table.format("t"): convert(t), table.format("u"): convert(u),
+              state.format("t"): read("t.sum", 700, 1).flatten(), state.format("u"): read("u.sum", 9, 1).flatten()}
+    loaded = {name: torch.zeros_like(x) for name, x in wanted.items()}
+    load(loaded, folder, no_dist=True)
+    assert all(torch.equal(loaded[name], x) for name, x in wanted.items())
+    metadata = dcp.FileSystemReader(folder).read_metadata()
+    assert set(metadata.state_dict_metadata) == set(wanted)
+    for place in metadata.storage_data.values():
+        with open(os.path.join(folder, place.relative_path), "rb") as file:
+            file.seek(place.offset)
+            with zipfile.ZipFile(io.BytesIO(file.read(place.length))) as archive:
+                assert archive.testzip() is None
+if modern:
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    dcp_to_torch_save("out", "out.pt")
+    assert torch.equal(torch.load("out.pt")[table.format("t")], t)
+if modern and "allow_partial_load" in inspect.signature(dcp.DefaultLoadPlanner).parameters:
+    planner = dcp.DefaultLoadPlanner(allow_partial_load=True)
+    loaded = {"ebc": {"embedding_bags.t.weight": torch.zeros_like(t), "over": torch.ones(2)}}
+    dcp.load(loaded, checkpoint_id="out", planner=planner)
+    assert torch.equal(loaded["ebc"]["embedding_bags.t.weight"], t)
+print(torch.__version__)
+)";
+
+}  // namespace
+
+TEST_CASE("tables go out as a folder of torch.distributed.checkpoint, from any plan into any") {
+  const TorchrecOptions options{.prefix = "ebc", .states = "optim"};
+  const TemporaryFolder folder;
+  const std::filesystem::path out = folder.path / "out", narrow = folder.path / "narrow";
+  for (const int ranks : {1, 2, 3}) {
+    std::filesystem::remove_all(out);
+    std::filesystem::remove_all(narrow);
+    run_ranks(ranks, [&](ThreadCommunicator& c) {
+      Model<float> model(c, layout(ranks), 5);
+      TorchrecOptions cut = options;
+      cut.max_chunk_bytes = 4000;  // several archives a rectangle
+      save_torchrec_dcp(c, out / "", model.contents, cut);
+      Model<BFloat16> other(c, layout(ranks), 5);
+      save_torchrec_dcp(c, narrow, other.contents, options);
+      CHECK_THROWS_WITH_AS(save_torchrec_dcp(c, out, model.contents),
+                           doctest::Contains("is there already"), DataError);
+      CHECK_THROWS_WITH_AS(save_torchrec_dcp(c, folder.path / "no" / "out", model.contents),
+                           doctest::Contains("no/out.partial"), DataError);
+    });
+    std::set<std::string> files, expected{".metadata"};
+    for (const auto& entry : std::filesystem::directory_iterator(out))
+      files.insert(entry.path().filename().string());
+    for (int rank = 0; rank < ranks; ++rank) expected.insert(fmt::format("__{}_0.distcp", rank));
+    CHECK(files == expected);
+    CHECK(!std::filesystem::exists(folder.path / "out.partial"));
+    for (const int readers : {1, 2, 3})
+      run_ranks(readers, [&](ThreadCommunicator& c) {
+        Model<float> model(c, layout(readers), 99);
+        CHECK(load_torchrec_checkpoint(c, out, model.contents, options) == 2);
+        CHECK(differences<float>(model.tables, 5) == 0);
+        Model<BFloat16> other(c, layout(readers), 99);
+        CHECK(load_torchrec_checkpoint(c, narrow, other.contents, options) == 2);
+        CHECK(differences<BFloat16>(other.tables, 5) == 0);
+      });
+  }
+  for (const auto& [name, rows, columns] : {std::tuple("t", 700, 12), std::tuple("u", 9, 3)}) {
+    write_text(folder.path / fmt::format("{}.bin", name),
+               table<float>("", "", name, rows, columns).data);
+    write_text(folder.path / fmt::format("{}.sum.bin", name),
+               table<float>("", "", name, rows, 1, 1).data);
+  }
+  for (const std::string& one : torch_pythons()) {
+    CAPTURE(one);
+    REQUIRE(run_python(one, folder.path, std::string(kDcp) + kReadDcp));
+    std::filesystem::remove(folder.path / "meeting");
     MESSAGE("PyTorch " << text_of(folder.path / "out.txt"));
   }
 }

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,16 +21,28 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Returns the type that PyTorch calls so ("float32"); nothing if tables have none such.
-inline std::optional<TensorType> find_torch_type(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, TensorType>, 4> kTypes = {
-      {{"float32", TensorType::f32},
-       {"float16", TensorType::f16},
-       {"bfloat16", TensorType::bf16},
-       {"float64", TensorType::f64}}};
-  for (const auto& [own, type] : kTypes)
-    if (own == name) return type;
-  return std::nullopt;
+/// What PyTorch calls a type of tables, and the class of storages of it.
+struct TorchType {
+  std::string_view name, storage;
+  TensorType type;
+};
+inline constexpr std::array<TorchType, 4> kTorchTypes = {
+    {{"float32", "FloatStorage", TensorType::f32},
+     {"float16", "HalfStorage", TensorType::f16},
+     {"bfloat16", "BFloat16Storage", TensorType::bf16},
+     {"float64", "DoubleStorage", TensorType::f64}}};
+
+/// Returns the type that PyTorch calls so ("float32"); null if tables have none such.
+inline const TorchType* torch_type(std::string_view name) {
+  const auto found = std::find_if(kTorchTypes.begin(), kTorchTypes.end(),
+                                  [&](const TorchType& type) { return type.name == name; });
+  return found == kTorchTypes.end() ? nullptr : &*found;
+}
+/// Returns what PyTorch calls a type; null if tables in PyTorch have none such.
+inline const TorchType* torch_type(TensorType own) {
+  const auto found = std::find_if(kTorchTypes.begin(), kTorchTypes.end(),
+                                  [&](const TorchType& type) { return type.type == own; });
+  return found == kTorchTypes.end() ? nullptr : &*found;
 }
 
 /// Returns a tuple of whole numbers, none negative: a shape, strides, offsets.
@@ -98,7 +109,7 @@ class TorchArchive {
     check(storage.size() >= 3, "holds no whole storage");
     const std::string& stored = pickle.get(storage[1], Pickle::Kind::name, "a storage's type").text;
     const std::string& key = pickle.get(storage[2], Pickle::Kind::text, "a storage's key").text;
-    check(stored == storage_name(type),
+    check(stored == fmt::format("torch.{}", torch_type(type)->storage),
           fmt::format("is {}, the metadata says torch.{}", stored, type_name));
     const std::int64_t first =
         pickle.get(parts[1], Pickle::Kind::integer, "a storage's offset").integer;
@@ -132,12 +143,6 @@ class TorchArchive {
     return (module == "torch._utils" && name == "_rebuild_tensor_v2") ||
            (module == "collections" && name == "OrderedDict") ||
            (module == "torch" && name.ends_with("Storage"));
-  }
-  static std::string_view storage_name(TensorType type) {
-    return type == TensorType::f32    ? "torch.FloatStorage"
-           : type == TensorType::f16  ? "torch.HalfStorage"
-           : type == TensorType::bf16 ? "torch.BFloat16Storage"
-                                      : "torch.DoubleStorage";
   }
 
   void check(bool good, std::string_view fault) const {

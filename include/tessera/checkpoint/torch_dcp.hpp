@@ -147,16 +147,20 @@ class DcpMetadata {
   void add(const std::string& name, const PickleValue& tensor) {
     const PickleValue& properties =
         pickle_.get(pickle_.attribute(tensor, "properties"), Kind::object, "properties");
+    // The arguments of a call, which save_torchrec_dcp writes, or a state.
     const std::vector<std::size_t>& parts =
-        pickle_.get(properties.state, Kind::tuple, "properties").items;
+        pickle_
+            .get(properties.state == 0 ? properties.items[0] : properties.state, Kind::tuple,
+                 "properties")
+            .items;
     check(!parts.empty(), "properties are empty");
     TorchTensor own;
     own.type_name = pickle_.get(parts[0], Kind::name, "a type").text;
     own.type_name.erase(0, own.type_name.rfind('.') + 1);
     own.shape = size(pickle_.attribute(tensor, "size"), "a shape");
-    const auto type = find_torch_type(own.type_name);
-    own.known = type.has_value();
-    if (type) own.type = *type;
+    const TorchType* const type = torch_type(own.type_name);
+    own.known = type != nullptr;
+    if (type != nullptr) own.type = type->type;
     if ((own.shape.size() == 1 || own.shape.size() == 2) && own.known) {
       add_pieces(name, own,
                  pickle_.get(pickle_.attribute(tensor, "chunks"), Kind::list, "chunks").items);

@@ -10,6 +10,7 @@
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/row_writer.hpp>
 #include <tessera/checkpoint/torch_dcp.hpp>
+#include <tessera/checkpoint/torch_dcp_file.hpp>
 #include <tessera/checkpoint/torch_state.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
@@ -19,7 +20,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,6 +48,9 @@ struct TorchrecOptions {
   /// Of a load: tables of the model that may be missing and then keep the values they have; '*'
   /// matches any text.
   std::vector<std::string> missing{};
+  /// Of a save as a folder: larger rectangles are cut by rows into archives of about this size,
+  /// which PyTorch takes into memory whole.
+  std::uint64_t max_chunk_bytes = std::uint64_t{256} << 20;
 };
 
 namespace detail {
@@ -283,6 +289,63 @@ int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& pa
       [&](const auto& table) { return !sources[static_cast<std::size_t>(table.first)].empty(); }));
 }
 
+namespace detail {
+
+/// The tensors of a state dict that is to be written, and which of the model's they are.
+struct TorchTensors {
+  /// Throws InvalidArgument for a name that cannot be, or that two have.
+  TorchTensors(const CheckpointContents& model, const TorchrecOptions& options) {
+    require(!model.tables().empty(), "a state dict of tables: the model has no tables");
+    require(options.states != "*",
+            "a state dict of tables: states '*' is for a load; give what their names begin with");
+    const std::string prefix =
+        TorchTables::prefix_of(options) + options.modules + (options.modules.empty() ? "" : ".");
+    const std::string states =
+        options.states.ends_with('.') ? options.states : options.states + '.';
+    std::set<std::string> names;
+    const auto add = [&](int t, const std::string& name) {
+      of_model.push_back(static_cast<std::size_t>(t));
+      tensors.push_back(model.tensors()[of_model.back()]);
+      TensorSpec& tensor = tensors.back();
+      const auto renamed = options.rename.find(tensor.name);
+      tensor.name = renamed == options.rename.end() ? name : renamed->second;
+      tensor.group = "tables";
+      check_name("name of a state dict's tensor", tensor.name);
+      require(names.insert(tensor.name).second,
+              "a state dict of tables: two tensors would be '{}': rename one", tensor.name);
+    };
+    for (const auto& [first, end] : model.tables()) {
+      const TensorSpec& table = model.tensors()[static_cast<std::size_t>(first)];
+      add(first, prefix + TorchTables::name_of(table, options));
+      for (int t = first + 1; t < end && !options.states.empty(); ++t) {
+        const std::string& name = model.tensors()[static_cast<std::size_t>(t)].name;
+        const auto own = torchrec_states(name.substr(name.rfind('.') + 1));
+        require(!own.empty() || options.rename.contains(name),
+                "a state dict of tables: TorchRec's optimizers have no state like '{}'; rename it, "
+                "or save no states",
+                name);
+        add(t, own.empty()
+                   ? name
+                   : states + TorchTables::state_name(table, options.modules, own[0], options));
+        // one number a row: TorchRec's have one dimension
+        if (auto& shape = tensors.back().shape; shape[1] == 1) shape.pop_back();
+      }
+    }
+  }
+
+  std::vector<TensorSpec> tensors;
+  std::vector<std::size_t> of_model;  ///< indices into the model's tensors
+};
+
+/// Throws DataError if there is something at `path`; removes what an earlier save left half done.
+inline void clear_way(const std::filesystem::path& path, const std::filesystem::path& partial) {
+  require<DataError>(!std::filesystem::exists(path),
+                     "a state dict of tables: '{}' is there already", path.string());
+  std::filesystem::remove_all(partial);
+}
+
+}  // namespace detail
+
 /// Writes the weights of a model's tables, and their optimizers' states if `states` is given, as
 /// one safetensors file, with TorchRec's names, for safetensors.torch.load_file and
 /// load_state_dict(..., strict=False): whole tables, by all ranks, whatever the layout. Collective.
@@ -296,53 +359,14 @@ void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& p
   detail::FilePlan plan({}, 1);
   plan.pieces.resize(model.tensors().size());
   detail::on_all_ranks(communicator, [&] {
-    require(!model.tables().empty(), "save_torchrec_checkpoint: the model has no tables");
-    const std::string prefix = detail::TorchTables::prefix_of(options) + options.modules +
-                               (options.modules.empty() ? "" : ".");
-    require(options.states != "*",
-            "save_torchrec_checkpoint: states '*' is for a load; give what their names begin with");
-    const std::string states =
-        options.states.ends_with('.') ? options.states : options.states + '.';
-    std::vector<detail::TensorSpec> tensors;
-    std::vector<std::size_t> of_model;
-    std::set<std::string> names;
-    const auto add = [&](int t, const std::string& name) {
-      of_model.push_back(static_cast<std::size_t>(t));
-      tensors.push_back(model.tensors()[of_model.back()]);
-      detail::TensorSpec& tensor = tensors.back();
-      const auto renamed = options.rename.find(tensor.name);
-      tensor.name = renamed == options.rename.end() ? name : renamed->second;
-      tensor.group = "tables";
-      detail::check_name("name of a state dict's tensor", tensor.name);
-      require(names.insert(tensor.name).second,
-              "save_torchrec_checkpoint: two tensors would be '{}': rename one", tensor.name);
-    };
-    for (const auto& [first, end] : model.tables()) {
-      const detail::TensorSpec& table = model.tensors()[static_cast<std::size_t>(first)];
-      add(first, prefix + detail::TorchTables::name_of(table, options));
-      for (int t = first + 1; t < end && !options.states.empty(); ++t) {
-        const std::string& name = model.tensors()[static_cast<std::size_t>(t)].name;
-        const auto own = detail::torchrec_states(name.substr(name.rfind('.') + 1));
-        require(!own.empty() || options.rename.contains(name),
-                "save_torchrec_checkpoint: TorchRec's optimizers have no state like '{}'; rename "
-                "it, or save no states",
-                name);
-        add(t, own.empty() ? name
-                           : states + detail::TorchTables::state_name(table, options.modules,
-                                                                      own[0], options));
-        // one number a row: TorchRec's have one dimension
-        if (auto& shape = tensors.back().shape; shape[1] == 1) shape.pop_back();
-      }
-    }
-    detail::FilePlan file(tensors, std::uint64_t{1} << 62);
-    for (std::size_t i = 0; i < of_model.size(); ++i)
-      plan.pieces[of_model[i]] = std::move(file.pieces[i]);
+    const detail::TorchTensors dict(model, options);
+    detail::FilePlan file(dict.tensors, std::uint64_t{1} << 62);
+    for (std::size_t i = 0; i < dict.of_model.size(); ++i)
+      plan.pieces[dict.of_model[i]] = std::move(file.pieces[i]);
     plan.files = std::move(file.files);
     plan.files[0].name = partial.filename().string();
     if (communicator.rank() != 0) return;
-    require<DataError>(!std::filesystem::exists(path),
-                       "save_torchrec_checkpoint: '{}' is there already", path.string());
-    std::filesystem::remove(partial);
+    detail::clear_way(path, partial);
     detail::File(partial, detail::File::Mode::create).reserve(plan.files[0].bytes);
   });
   detail::RowWriter writer(path.parent_path(), model.tensors(), plan);
@@ -354,6 +378,50 @@ void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& p
   });
   detail::on_all_ranks(communicator, [&] {
     if (communicator.rank() == 0) std::filesystem::rename(partial, path);
+  });
+}
+
+/// Writes the same tensors as a folder of torch.distributed.checkpoint, for its `load` into a model
+/// that is cut in any way: each rank a file of the rectangles that it holds. PyTorch 2.0 and later
+/// read it, and so does load_torchrec_checkpoint. Collective; all ranks see the folder, which must
+/// not exist, and appears when it is complete. Throws DataError on all ranks.
+template <Communicator<detail::kCheckpointCollectives> Comm>
+void save_torchrec_dcp(Comm& communicator, const std::filesystem::path& folder,
+                       const CheckpointContents& model, const TorchrecOptions& options = {}) {
+  const std::filesystem::path path = folder.has_filename() ? folder : folder.parent_path();
+  std::filesystem::path partial = path;
+  partial += ".partial";
+  std::optional<detail::TorchTensors> dict;
+  detail::on_all_ranks(communicator, [&] {
+    dict.emplace(model, options);
+    for (const detail::TensorSpec& tensor : dict->tensors)
+      require(detail::torch_type(tensor.type) != nullptr, "'{}': PyTorch's tables are not of {}",
+              tensor.name, detail::tensor_type_name(tensor.type));
+    if (communicator.rank() != 0) return;
+    detail::clear_way(path, partial);
+    std::filesystem::create_directory(partial);
+  });
+  std::vector<detail::DcpChunk> own;
+  detail::on_all_ranks(communicator, [&] {
+    model.flush();
+    detail::DcpFile file(partial, communicator.rank(), options.max_chunk_bytes);
+    for (const detail::CheckpointRows& rows : model.rows())
+      for (const detail::CheckpointRows::Part& part : rows.parts)
+        for (std::size_t i = 0; i < dict->tensors.size(); ++i)
+          if (dict->of_model[i] == static_cast<std::size_t>(part.tensor))
+            file.write(rows, part, dict->tensors[i], i);
+    own = file.finish();
+  });
+  const std::vector<detail::DcpChunk> all =
+      detail::gather_on_first(communicator, std::span<const detail::DcpChunk>(own));
+  detail::on_all_ranks(communicator, [&] {
+    if (communicator.rank() != 0) return;
+    const std::string text = detail::dcp_metadata(dict->tensors, all);
+    detail::File file(partial / detail::DcpMetadata::kFile, detail::File::Mode::create);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    detail::sync_folder(partial);
+    std::filesystem::rename(partial, path);
   });
 }
 
