@@ -230,6 +230,8 @@ class Rows {
     while (batch_ == nullptr || from_ == batch_->num_rows()) {
       batch_ = batches_();
       if (batch_ == nullptr) return false;
+      // in a damaged file, texts and lists may begin outside of it
+      checked(file_, [&] { return batch_->ValidateFull(); });
       from_ = std::min(skip_, batch_->num_rows());
       skip_ -= from_;
     }

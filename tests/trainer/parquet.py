@@ -223,6 +223,23 @@ def test_refusals(folder):
         (folder / name).write_bytes(data)
         said = run("train_dlrm", "--data", folder / name, "--schema", folder / "schema.yaml", *MODEL, fails=True)
         check(str(folder / name) in said and "damaged" in said, said)
+    # Damage anywhere: a sentence with the file's name, or a result, as not every byte is one of the rows that are read.
+    rng, refusals = random.Random(8), 0
+    few = pa.table({"y": [0, 1] * 150, "x": [0.5 * i for i in range(300)], "c": [str(i % 7) for i in range(300)], "l": [[i % 3, i % 5] for i in range(300)]})
+    pq.write_table(few, folder / "few.parquet", row_group_size=100, compression="zstd")
+    write_arrow(folder / "few.arrow", few, 100)
+    for kind in ("parquet", "arrow"):
+        whole, bad = (folder / f"few.{kind}").read_bytes(), folder / f"damaged.{kind}"
+        for _ in range(60):
+            data = bytearray(whole)
+            for _ in range(rng.choice((1, 3, 30))):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            bad.write_bytes(data[:rng.choice((len(data), rng.randrange(len(data))))])
+            done = subprocess.run([BIN / "train_dlrm", "--data", bad, "--schema", schema, *MODEL, "--ranks", "1"], capture_output=True, text=True, timeout=60)
+            check(done.returncode in (0, 1), done.returncode, done.stderr)
+            check(done.returncode == 0 or (done.stderr.count("\n") == 1 and str(bad) in done.stderr), done.stderr)
+            refusals += done.returncode
+    check(60 < refusals < 120, refusals)
     said = run("train_dlrm", "--data", folder / "a.parquet", fails=True)
     check("--schema" in said, said)
     said = run("train_sequence", "--data", folder / "a.parquet", "--user-column", "left out", "--item-column", "city", "--time-column", "when", fails=True)
