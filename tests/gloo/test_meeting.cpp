@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/comm/meeting.hpp>
 
+#include <support/free_port.hpp>
+
 #include <doctest/doctest.h>
 
 #include <signal.h>
@@ -23,12 +25,6 @@ using asio::ip::tcp;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// A port of this machine that nothing listens at.
-int free_port() {
-  asio::io_context context;
-  return tcp::acceptor(context, {asio::ip::address_v4::loopback(), 0}).local_endpoint().port();
-}
 
 ts::RankOfJob job_of(int rank, int size, int port, const std::string& token = "the job's") {
   return {.rank = rank,

@@ -5,10 +5,10 @@
 // same model.
 #include <tessera/dense/matmul.hpp>
 
+#include <support/free_port.hpp>
 #include <trainer/command.hpp>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -596,11 +596,10 @@ struct Processes {
 Processes run_processes(const std::filesystem::path& folder,
                         const std::vector<std::string>& variables, const std::string& arguments,
                         int killed = -1, const std::string& until = "") {
-  static int port = 20'000 + static_cast<int>(::getpid()) % 20'000;
   std::string script = fmt::format(
       "export WORLD_SIZE={0} LOCAL_WORLD_SIZE={0} MASTER_ADDR=127.0.0.1 MASTER_PORT={1}; cd '{2}'; "
       "rm -f out* err* s*; ",
-      variables.size(), ++port, folder.string());
+      variables.size(), free_port(), folder.string());
   for (std::size_t rank = 0; rank < variables.size(); ++rank)
     script += fmt::format(
         "RANK={0} LOCAL_RANK={0} {1} '{2}' {3} --backend cuda --communicator nccl >out{0} 2>err{0} "

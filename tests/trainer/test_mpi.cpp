@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // train_dlrm on processes, of MPI and over Gloo: what thread ranks give, bit for bit.
+#include <support/free_port.hpp>
 #include <trainer/command.hpp>
 
 #include <algorithm>
@@ -33,10 +34,9 @@ nlohmann::json kept(nlohmann::json results) {
 
 /// Starts ranks as torchrun does, by its variables. The exit code is rank 0's.
 std::string torchrun(int ranks) {
-  static int port = 20'000 + static_cast<int>(getpid() % 20'000);
   std::string size = std::to_string(ranks);
   return "sh -c 'export OMP_NUM_THREADS=1 WORLD_SIZE=" + size + " LOCAL_WORLD_SIZE=" + size +
-         " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port += 2) +
+         " MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(free_port()) +
          "; for rank in $(seq 1 " + std::to_string(ranks - 1) +
          "); do RANK=$rank LOCAL_RANK=$rank timeout 120 \"$@\" & done; "
          "RANK=0 LOCAL_RANK=0 timeout 120 \"$@\"; code=$?; wait; exit $code' sh";
