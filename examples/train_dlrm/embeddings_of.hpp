@@ -104,7 +104,10 @@ class EmbeddingsOf final : public Embeddings {
   }
   void exchange(tessera::ColdRows& cold, tessera::AnyCommunicator& communicator,
                 const tessera::Vocabulary<tessera::AnyCommunicator>& vocabulary) override {
-    if constexpr (Backend::host_readable) cold.exchange(communicator, vocabulary, collection_);
+    if constexpr (Backend::host_readable)
+      cold.exchange(communicator, vocabulary, collection_);
+    else
+      throw tessera::InvalidArgument("--cold-keys needs tables that the host reads");
   }
   void load(tessera::ColdRows& cold, const std::filesystem::path& checkpoint) const override {
     tessera::load_cold_rows(checkpoint, cold, collection_);

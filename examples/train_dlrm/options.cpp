@@ -539,7 +539,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       ->needs(vocabulary);
   limit<std::int64_t>(add("--cold-keys", options.cold_keys,
                           "Categories that lost their rows of a --vocabulary and keep their "
-                          "vectors in the host's memory, for when they come again"),
+                          "vectors in the host's memory, for when they come again; 0: none"),
                       0, kMost, "N")
       ->needs(vocabulary);
   flag("--skip-bad-lines", options.skip_bad_lines,

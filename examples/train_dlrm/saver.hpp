@@ -246,7 +246,8 @@ class Saver {
   }
 
   std::int64_t load(const std::filesystem::path& checkpoint, bool says = true) {
-    const Whole whole(contents_, vocabulary_, cold_);
+    // Cold rows are of other tables now than when it was saved.
+    const Whole whole(contents_, vocabulary_, std::nullopt);
     std::vector<std::string> begun_anew;
     tessera::detail::Manifest loaded;
     try {

@@ -5,6 +5,7 @@
 // the model that is tested and kept is the best of them.
 #include "command.hpp"
 
+#include <tessera/checkpoint.hpp>
 #include <tessera/core/random.hpp>
 
 #include <doctest/doctest.h>
@@ -100,4 +101,45 @@ TEST_CASE("the best model by validation, whose epochs need not be known") {
   refused("--epochs 0", "--epochs: 0 is not");
   refused("--validation-fraction 1", "--validation-fraction");
   refused("--patience 0", "--patience");
+}
+
+TEST_CASE("the best model has other rows in the colder tier than the last") {
+  const TemporaryFolder folder;
+  const std::string columns = "abcdef", file = (folder.path / "a.csv").string(),
+                    schema = (folder.path / "s.yaml").string();
+  std::ofstream csv(file);
+  csv << "y,n,a,b,c,d,e,f\n";
+  for (int i = 0; i < 2000; ++i) {
+    const auto random = [&](int what, std::uint64_t below) {
+      return random_word(5, static_cast<std::uint64_t>(i), what) % below;
+    };
+    std::string row;
+    for (int c = 0; c < 6; ++c)  // rarely more categories than rows
+      row += fmt::format(",{}", random(c, 200) > 0 ? random(6 + c, 12) : 12 + random(6 + c, 400));
+    csv << (random(20, 10) < (random(6, 12) < 6 ? 8u : 2u)) << ',' << random(21, 9) << row << '\n';
+  }
+  csv.close();
+  std::ofstream(schema) << "label: y\nnumeric: [n]\ncategorical: [a, b, c, d, e, f]\n";
+  int differ = 0;
+  for (int seed = 1; seed <= 6; ++seed) {
+    CAPTURE(seed);
+    const std::filesystem::path save = folder.path / fmt::format("{}", seed);
+    const std::string how = fmt::format(
+        "--data {} --schema {} --vocabulary --max-rows 20 --min-count 1 --eviction oldest "
+        "--batch-size 50 --bottom-mlp 8 --top-mlp 8 --embedding-width 8 --ranks 2 "
+        "--validation-fraction 0.2 --learning-rate 0.1 --cold-keys 1 --seed {} --save ",
+        file, schema, seed);
+    const nlohmann::json found = results(how + save.string());
+    const nlohmann::json best = results(how + (save / "best").string() + " --mode eval --resume");
+    CHECK(best.at("logloss") == doctest::Approx(found.at("logloss").get<double>()).epsilon(1e-6));
+    const auto cold_table = [](const std::filesystem::path& directory) {
+      const CheckpointReader reader(*latest_checkpoint(directory));
+      const auto& tensors = reader.manifest().tensors;
+      const auto cold = std::ranges::find_if(
+          tensors, [](const auto& tensor) { return tensor.name.starts_with("cold_rows."); });
+      return cold == tensors.end() ? std::string() : cold->name;
+    };
+    differ += cold_table(save) != cold_table(save / "best");
+  }
+  CHECK(differ > 0);  // or this tests nothing
 }

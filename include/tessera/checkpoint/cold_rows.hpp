@@ -20,7 +20,8 @@ namespace tessera { inline namespace v0 {
 
 /// A ColdRows' part of one save: takes a copy of what this rank keeps, adds it to the contents as
 /// tensors NAME.TABLE.keys, [n, 2]: key and age, and NAME.TABLE.rows, [n, bytes], and keeps it until
-/// it has been saved. The store may go on meanwhile.
+/// it has been saved. The store may go on meanwhile. Give it a copy of the contents that are loaded:
+/// which tables have such rows changes.
 template <class ColdRows>
 class SavedColdRows {
  public:
