@@ -530,6 +530,13 @@ TEST_CASE("C: checkpoints, vocabularies and frozen tables") {
     CHECK(std::memcmp(&served[static_cast<std::size_t>(s * columns)],
                       &evaluated[static_cast<std::size_t>(s * kColumns)],
                       sizeof(float) * 3 * kWidth) == 0);
+  const std::vector<std::int32_t> narrow_ids(batch.ids.begin(), batch.ids.end());
+  tessera_batch narrow = first_three;
+  narrow.ids = narrow_ids.data();
+  narrow.id_bits = 32;
+  std::vector<float> of_narrow(served.size());
+  ok(tessera_frozen_lookup(frozen, &narrow, of_narrow.data(), columns));
+  CHECK(of_narrow == served);
   refused(tessera_frozen_lookup(frozen, &all, served.data(), columns), TESSERA_INVALID_ARGUMENT,
           "5 features");
   tessera_frozen_destroy(frozen);
