@@ -157,6 +157,21 @@ double difference(const std::filesystem::path& a, const std::filesystem::path& b
   return most;
 }
 
+/// Trains in `folder`/other as `base` and `how` say, from checkpoint `middle` of `folder`/one on if
+/// `how` resumes: the model, its keys and its test are those of `folder`/one.
+void check_one_model(const std::filesystem::path& folder, const std::string& base,
+                     const std::string& how, const std::filesystem::path& middle,
+                     const std::filesystem::path& last, const nlohmann::json& expected) {
+  CAPTURE(how);
+  const std::filesystem::path one = folder / "one", other = folder / "other";
+  std::filesystem::remove_all(other);
+  if (how.find("--resume") != std::string::npos) copy_of(one / middle, other);
+  const std::string rows = how.ends_with("files ") ? (folder / "rows").string() : "";
+  CHECK(results(base + other.string() + " " + how + rows).at("logloss") == expected.at("logloss"));
+  CHECK(difference(one / last, other / last) == 0);
+  CHECK(known_keys(other / last) == known_keys(one / last));
+}
+
 }  // namespace
 
 TEST_CASE("killed and resumed until it is done: the same files as without") {
@@ -418,16 +433,7 @@ TEST_CASE(
         "--ranks 2 --plan replicated",
         "--ranks 4 --plan column-wise --resume --save-async --save-increments 2",
         "--ranks 1 --overlap --resume --host-memory 1400KiB --table-files "}) {
-    CAPTURE(how);
-    const std::filesystem::path other = folder.path / "other";
-    std::filesystem::remove_all(other);
-    if (how.find("--resume") != std::string::npos) copy_of(one / middle, other);
-    const bool files = how.ends_with("files ");
-    const nlohmann::json found =
-        results(base + other.string() + " " + how + (files ? (folder.path / "rows").string() : ""));
-    CHECK(found.at("logloss") == expected.at("logloss"));
-    CHECK(difference(one / last, other / last) == 0);
-    CHECK(known_keys(other / last) == known);
+    check_one_model(folder.path, base, how, middle, last, expected);
   }
 }
 
@@ -452,18 +458,8 @@ TEST_CASE(
        {"--ranks 2 --plan row-wise --overlap", "--ranks 4 --plan mixed --overlap --resume",
         "--ranks 2 --plan replicated --save-async --save-increments 2",
         "--ranks 1 --resume --host-memory 1400KiB --table-files "}) {
-    CAPTURE(how);
-    const std::filesystem::path other = folder.path / "other";
-    std::filesystem::remove_all(other);
-    if (how.find("--resume") != std::string::npos) copy_of(one / middle, other);
-    const bool files = how.ends_with("files ");
-    const nlohmann::json found =
-        results(base + other.string() + " " + how + (files ? (folder.path / "rows").string() : ""));
-    CHECK(found.at("logloss") == expected.at("logloss"));
-    CHECK(cold_rows(other / last) == kept);
-
-    CHECK(difference(one / last, other / last) == 0);
-    CHECK(known_keys(other / last) == known_keys(one / last));
+    check_one_model(folder.path, base, how, middle, last, expected);
+    CHECK(cold_rows(folder.path / "other" / last) == kept);
   }
 }
 
