@@ -138,9 +138,9 @@ TEST_CASE("keys come back with their vectors and states: as if all had kept thei
 TEST_CASE("a checkpoint holds the colder tier, for other ranks and plans") {
   constexpr std::int64_t rows = 32;
   constexpr int middle = kSteps / 2;
-  const Trained whole = train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 70);
+  const Trained whole = train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 1000);
   const TemporaryFolder folder;
-  train<Plan<RowWise<User<rows>>, ColumnWise<2, Item<rows>>>>(2, rows, 70,
+  train<Plan<RowWise<User<rows>>, ColumnWise<2, Item<rows>>>>(2, rows, 1000,
                                                               {.end = middle, .to = folder.path});
   const std::filesystem::path step = *latest_checkpoint(folder.path);
   const auto check = [&](const Trained& rest) {
@@ -148,9 +148,9 @@ TEST_CASE("a checkpoint holds the colder tier, for other ranks and plans") {
                      whole.outputs.begin() + middle));
     CHECK(rest.kept == whole.kept);
   };
-  check(
-      train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 70, {.begin = middle, .from = step}));
-  check(train<Plan<Grid<2, User<rows>>, RowWise<Item<rows>>>>(4, rows, 70,
+  check(train<Plan<TableWise<User<rows>, Item<rows>>>>(1, rows, 1000,
+                                                       {.begin = middle, .from = step}));
+  check(train<Plan<Grid<2, User<rows>>, RowWise<Item<rows>>>>(4, rows, 1000,
                                                               {.begin = middle, .from = step}));
   // rows with other states are refused
   SelfCommunicator self;
