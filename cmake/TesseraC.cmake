@@ -5,9 +5,11 @@
 # tessera::c_static  the same as an archive
 #
 # They are built by the project that links them, with that project's flags, from the sources beside this file. Gloo is in them where it was
-# found and TESSERA_C_GLOO is on; MPI, which is another library on each machine, with TESSERA_C_MPI.
+# found and TESSERA_C_GLOO is on; MPI, which is another library on each machine, with TESSERA_C_MPI; tables on GPUs where the project has
+# enabled CUDA and TESSERA_C_CUDA is on, and with them NCCL where it was found.
 option(TESSERA_C_GLOO "Ranks over Gloo in tessera::c, where Gloo was found" ON)
 option(TESSERA_C_MPI "Ranks over MPI in tessera::c" OFF)
+option(TESSERA_C_CUDA "Tables on GPUs in tessera::c, where CUDA is enabled" ON)
 
 # tessera_named_kernels  the kernels of tables whose optimizers have names (settings/optimizers_by_name.hpp), compiled once; sources that are
 #                        compiled with the options TESSERA_NAMED_KERNELS use them
@@ -34,7 +36,7 @@ endblock()
 
 block()
   set(folder "${CMAKE_CURRENT_LIST_DIR}/c_library")
-  set(sources handles communicators layouts collections files frozen)
+  set(sources handles communicators layouts collections host_collections files frozen)
   list(TRANSFORM sources REPLACE "(.+)" "${folder}/\\1.cpp")
   set(libraries tessera::serving)
   foreach(engine IN ITEMS GLOO MPI)
@@ -46,17 +48,32 @@ block()
   endforeach()
   set_source_files_properties("${folder}/communicators.cpp" PROPERTIES COMPILE_DEFINITIONS "${engines}")
   add_library(tessera_c_objects OBJECT EXCLUDE_FROM_ALL ${sources})
-  set_property(SOURCE "${folder}/collections.cpp" APPEND PROPERTY COMPILE_OPTIONS ${TESSERA_NAMED_KERNELS})
+  set_property(SOURCE "${folder}/host_collections.cpp" APPEND PROPERTY COMPILE_OPTIONS ${TESSERA_NAMED_KERNELS})
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(TESSERA_C_CUDA AND "CUDA" IN_LIST languages)
+    find_package(CUDAToolkit REQUIRED)
+    add_library(tessera_c_cuda OBJECT EXCLUDE_FROM_ALL "${folder}/cuda_collections.cu")
+    set_target_properties(tessera_c_cuda PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    list(APPEND libraries CUDA::cudart_static)
+    if(TARGET tessera::nccl)
+      list(APPEND libraries tessera::nccl)
+      target_compile_definitions(tessera_c_cuda PRIVATE TESSERA_C_NCCL=1)
+    endif()
+    target_link_libraries(tessera_c_cuda PRIVATE ${libraries})
+    set(cuda $<TARGET_OBJECTS:tessera_c_cuda>)
+  else()
+    set(cuda "${folder}/no_cuda.cpp")
+  endif()
   set_target_properties(tessera_c_objects tessera_named_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   # fmt's code inside: who loads the library may have another version of it.
   target_compile_definitions(tessera_c_objects PRIVATE FMT_HEADER_ONLY)
   target_link_libraries(tessera_c_objects PRIVATE ${libraries})
 
-  add_library(tessera_c SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tessera_c_objects> $<TARGET_OBJECTS:tessera_named_kernels>)
+  add_library(tessera_c SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tessera_c_objects> $<TARGET_OBJECTS:tessera_named_kernels> ${cuda})
   add_library(tessera::c ALIAS tessera_c)
   set_target_properties(tessera_c PROPERTIES VERSION ${tessera_VERSION} SOVERSION 0 LINK_DEPENDS "${folder}/exported.map")
   target_link_options(tessera_c PRIVATE "LINKER:--version-script=${folder}/exported.map,--as-needed")
-  add_library(tessera_c_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tessera_c_objects> $<TARGET_OBJECTS:tessera_named_kernels>)
+  add_library(tessera_c_static STATIC EXCLUDE_FROM_ALL $<TARGET_OBJECTS:tessera_c_objects> $<TARGET_OBJECTS:tessera_named_kernels> ${cuda})
   add_library(tessera::c_static ALIAS tessera_c_static)
   foreach(target IN ITEMS tessera_c tessera_c_static)
     target_include_directories(${target} INTERFACE $<TARGET_PROPERTY:tessera::tessera,INTERFACE_INCLUDE_DIRECTORIES>)

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collections.hpp"
 
-#include <tessera/ids/sequence_view.hpp>
-#include <tessera/optimizer/clip.hpp>
+#include <tessera/core/error.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,63 +18,80 @@ using tessera_c::checked;
 
 namespace tessera_c { namespace {
 
-Tables& tables_of(const tessera_collection* collection, std::string_view call) {
-  return checked(collection, call, "collection").state->tables;
+InUse in_use(const tessera_collection* collection, std::string_view call) {
+  return InUse(*checked(collection, call, "collection").state);
 }
 
 /// Returns the index of a table. Throws InvalidArgument for a name that there is not.
-int table_of(const Tables& tables, const char* name, std::string_view call) {
+int table_of(const Collection& of, const char* name, std::string_view call) {
   checked(name, call, "table");
-  const auto& specs = tables.layout().tables;
+  const auto& specs = of.layout().tables;
   const auto found = std::find_if(specs.begin(), specs.end(),
                                   [&](const tessera::TableSpec& t) { return t.name == name; });
   tessera::require(found != specs.end(), "{}: there is no table '{}'", call, name);
   return static_cast<int>(found - specs.begin());
 }
 
-std::int64_t state_columns(const Tables& tables, int table, int state, std::string_view call) {
-  const auto states = tables.tables().states(table);
-  tessera::require(state >= -1 && state < std::ssize(states),
+std::int64_t state_columns(const Collection& of, int table, int state, std::string_view call) {
+  const std::vector<bool> one_column = of.states(table);
+  const tessera::TableSpec& spec = of.layout().tables[static_cast<std::size_t>(table)];
+  tessera::require(state >= -1 && state < std::ssize(one_column),
                    "{}: table '{}' has no state {}; -1 is its weights, and it has {} states", call,
-                   tables.layout().tables[static_cast<std::size_t>(table)].name, state,
-                   states.size());
-  return state >= 0 && states[static_cast<std::size_t>(state)].per_row
-             ? 1
-             : tables.layout().tables[static_cast<std::size_t>(table)].width;
+                   spec.name, state, one_column.size());
+  return state >= 0 && one_column[static_cast<std::size_t>(state)] ? 1 : spec.width;
 }
 
-/// Gradients of pooled vectors and of sequences as the collection takes them.
-struct Gradients {
-  Gradients(const tessera_gradients* gradients, const tessera_step& step, std::string_view call)
-      : given(checked(gradients, call, "gradients")),
-        pooled(matrix(given.pooled, step.samples, step.collection->tables.columns(), given.stride,
-                      call, "gradients.pooled")) {
-    for (const tessera_sequence_gradient& one :
-         array(given.sequences, given.sequence_count, call, "gradients.sequences")) {
-      const auto& layout = step.collection->tables.layout();
-      tessera::require(one.feature >= 0 && one.feature < std::ssize(layout.features),
-                       "{}: a gradient is of feature {}, but there are {}", call, one.feature,
-                       layout.features.size());
-    }
-  }
+/// A whole table of the caller's, or a state of it, in host memory.
+template <class T>
+tessera::MatrixView<T> whole_table(const Collection& of, const char* table, int state, T* values,
+                                   std::int64_t stride, std::string_view call) {
+  const int t = table_of(of, table, call);
+  return matrix(values, of.layout().tables[static_cast<std::size_t>(t)].rows,
+                state_columns(of, t, state, call), stride, call, "values");
+}
 
-  /// Of the sequences, checked against what was looked up.
-  template <class Found>
-  const std::vector<tessera::SequenceGradient>& of_sequences(const Found& found,
-                                                             std::string_view call) {
-    for (std::size_t i = 0; i < given.sequence_count; ++i) {
-      const tessera_sequence_gradient& one = given.sequences[i];
-      const auto view = found.sequence(one.feature);
-      sequences.push_back(view.per_id(
-          matrix(one.values, view.ids(), view.width(), one.stride, call, "a sequence's gradient")));
-    }
-    return sequences;
-  }
+/// Calls f(KeyedJagged<Id>) with a caller's batch, which is in the memory of the tables.
+template <class F>
+void with_batch_of(const Collection& of, const tessera_batch* batch, std::string_view call, F&& f) {
+  with_batch(batch, call, [&]<class Id>(const tessera::KeyedJagged<Id>& ids) {
+    if (!ids.ids.empty()) of.require_memory(ids.ids.data(), call, "ids");
+    if (!ids.offsets.empty()) of.require_memory(ids.offsets.data(), call, "offsets");
+    if (!ids.weights.empty()) of.require_memory(ids.weights.data(), call, "weights");
+    f(ids);
+  });
+}
 
-  const tessera_gradients& given;
-  tessera::MatrixView<const float> pooled;
-  std::vector<tessera::SequenceGradient> sequences{};
-};
+/// A matrix of the caller's in the memory of the tables, with a column for each of pooled vectors.
+template <class T>
+tessera::MatrixView<T> pooled_matrix(const Collection& of, T* values, std::int64_t samples,
+                                     std::int64_t stride, std::string_view call,
+                                     std::string_view what) {
+  const auto view = matrix(values, samples, of.columns(), stride, call, what);
+  if (view.rows > 0 && view.columns > 0) of.require_memory(values, call, what);
+  return view;
+}
+
+/// Gradients of the step's batch, checked as far as its sequences are not asked for.
+Gradients gradients_of(const Collection& of, const tessera_step& step,
+                       const tessera_gradients* gradients, std::string_view call) {
+  const tessera_gradients& given = checked(gradients, call, "gradients");
+  Gradients all{
+      pooled_matrix(of, given.pooled, step.state->samples, given.stride, call, "gradients.pooled"),
+      array(given.sequences, given.sequence_count, call, "gradients.sequences")};
+  const std::size_t features = of.layout().features.size();
+  for (const tessera_sequence_gradient& one : all.sequences) {
+    tessera::require(one.feature >= 0 && static_cast<std::size_t>(one.feature) < features,
+                     "{}: a gradient is of feature {}, but there are {}", call, one.feature,
+                     features);
+    if (one.values != nullptr) of.require_memory(one.values, call, "a sequence's gradient");
+  }
+  if (given.weight_gradients != nullptr) {
+    all.weights = {given.weight_gradients, static_cast<std::size_t>(step.state->ids)};
+    if (!all.weights.empty())
+      of.require_memory(given.weight_gradients, call, "gradients.weight_gradients");
+  }
+  return all;
+}
 
 }  // namespace
 }  // namespace tessera_c
@@ -94,7 +110,9 @@ tessera_status tessera_collection_defaults(tessera_collection_options* options) 
                                    .threads = 1,
                                    .deduplicate = 0,
                                    .bad_ids = 0,
-                                   .gradient_blocks = 0};
+                                   .gradient_blocks = 0,
+                                   .device = -1,
+                                   .stream = nullptr};
   });
 }
 
@@ -108,24 +126,21 @@ tessera_status tessera_collection_create(tessera_communicator* communicator,
     const tessera_layout& of = checked(layout, name, "layout");
     const tessera_collection_options& given = tessera_c::sized(options, name, "options");
     checked(out, name, "out");
-    const auto text = [&](const char* value, std::string_view what) {
-      return std::string(&checked(value, name, what));
-    };
+    for (const auto& [text, what] :
+         {std::pair(given.optimizer, "options.optimizer"),
+          std::pair(given.precision, "options.precision"), std::pair(given.codec, "options.codec"),
+          std::pair(given.gradient_codec, "options.gradient_codec")})
+      checked(text, name, what);
+    tessera_c::bad_ids_of(given.bad_ids, name);
+    tessera::require(given.device >= -1,
+                     "{}: options.device is {}; give -1 (host memory) or the number of a GPU", name,
+                     given.device);
+    tessera::require(given.device >= 0 || given.stream == nullptr,
+                     "{}: options.stream is of a GPU, but options.device is -1 (host memory)",
+                     name);
     auto made = std::make_unique<tessera_collection>();
-    made->state = std::make_shared<tessera_c::Collection>(
-        of, ranks, given.threads,
-        tessera_c::Tables::Options{
-            .learning_rate = given.learning_rate,
-            .seed = given.seed,
-            .optimizer = tessera::detail::named_optimizers(
-                text(given.optimizer, "options.optimizer"),
-                text(given.precision, "options.precision"), of.layout),
-            .initialize = {given.initial_bound},
-            .bad_ids = tessera_c::bad_ids_of(given.bad_ids, name),
-            .forward_codec = text(given.codec, "options.codec"),
-            .backward_codec = text(given.gradient_codec, "options.gradient_codec"),
-            .deduplicate = given.deduplicate != 0,
-            .gradient_blocks = given.gradient_blocks});
+    made->state = given.device < 0 ? tessera_c::make_host_collection(of, ranks, given)
+                                   : tessera_c::make_cuda_collection(of, ranks, given);
     *out = made.release();
   });
 }
@@ -136,31 +151,35 @@ tessera_status tessera_step_create(tessera_collection* collection, tessera_step*
   return call([&] {
     constexpr std::string_view name = "tessera_step_create";
     checked(out, name, "out");
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
     auto made = std::make_unique<tessera_step>();
-    made->collection = checked(collection, name, "collection").state;
+    made->collection = collection->state;
+    made->state = of->make_step();
     *out = made.release();
   });
 }
 
-void tessera_step_destroy(tessera_step* step) { delete step; }
+void tessera_step_destroy(tessera_step* step) {
+  if (step == nullptr) return;
+  const auto collection = step->collection;  // until the step's memory is gone
+  const tessera_c::InUse of(*collection);
+  delete step;
+}
 
 tessera_status tessera_route(tessera_step* step, const tessera_batch* batch) {
   return call([&] {
     constexpr std::string_view name = "tessera_route";
-    tessera_step& of = checked(step, name, "step");
-    tessera_c::with_batch(batch, name, [&]<class Id>(const tessera::KeyedJagged<Id>& ids) {
-      of.begin(ids, [&](auto& part) { of.collection->tables.route(part.step, ids); });
-    });
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    tessera_c::with_batch_of(*of, batch, name, [&](const auto& ids) { step->state->route(ids); });
   });
 }
 
 tessera_status tessera_lookup(tessera_step* step, float* output, int64_t stride) {
   return call([&] {
     constexpr std::string_view name = "tessera_lookup";
-    tessera_step& of = checked(step, name, "step");
-    const auto to = tessera_c::matrix(output, of.samples, of.collection->tables.columns(), stride,
-                                      name, "output");
-    of.visit([&](auto& part) { part.found = of.collection->tables.forward_routed(part.step, to); });
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    step->state->look_up(
+        tessera_c::pooled_matrix(*of, output, step->state->samples, stride, name, "output"));
   });
 }
 
@@ -168,14 +187,10 @@ tessera_status tessera_evaluate(tessera_step* step, const tessera_batch* batch, 
                                 int64_t stride) {
   return call([&] {
     constexpr std::string_view name = "tessera_evaluate";
-    tessera_step& of = checked(step, name, "step");
-    tessera_c::with_batch(batch, name, [&]<class Id>(const tessera::KeyedJagged<Id>& ids) {
-      const auto to = tessera_c::matrix(output, ids.batch, of.collection->tables.columns(), stride,
-                                        name, "output");
-      of.begin(ids, [&](auto& part) {
-        of.collection->tables.evaluate(part.step, ids, to);
-        part.found = {to, &part.step, part.step.progress.turn()};
-      });
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    tessera_c::with_batch_of(*of, batch, name, [&](const auto& ids) {
+      step->state->evaluate(
+          ids, tessera_c::pooled_matrix(*of, output, ids.batch, stride, name, "output"));
     });
   });
 }
@@ -184,46 +199,31 @@ tessera_status tessera_sequence(const tessera_step* step, int feature, float* ou
                                 int64_t stride, int64_t* ids, int64_t* width) {
   return call([&] {
     constexpr std::string_view name = "tessera_sequence";
-    checked(step, name, "step");
-    const auto write = [&](const auto& part) {
-      const auto view = part.found.sequence(feature);
-      if (output != nullptr)
-        view.materialize(
-            tessera_c::matrix(output, view.ids(), view.width(), stride, name, "output"));
-      if (ids != nullptr) *ids = view.ids();
-      if (width != nullptr) *width = view.width();
-    };
-    step->is_wide ? write(step->wide) : write(step->narrow);
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    if (output != nullptr) of->require_memory(output, name, "output");
+    std::int64_t count = 0, columns = 0;
+    step->state->write_sequence(feature, output, stride, count, columns, name);
+    if (ids != nullptr) *ids = count;
+    if (width != nullptr) *width = columns;
   });
 }
 
 tessera_status tessera_update(tessera_step* step, const tessera_gradients* gradients) {
   return call([&] {
     constexpr std::string_view name = "tessera_update";
-    tessera_step& of = checked(step, name, "step");
-    tessera_c::Gradients all(gradients, of, name);
-    of.visit([&](auto& part) {
-      const auto& sequences = all.of_sequences(part.found, name);
-      if (all.given.weight_gradients == nullptr)
-        of.collection->tables.backward(part.found, all.pooled, sequences);
-      else
-        of.collection->tables.backward(
-            part.found, all.pooled, {all.given.weight_gradients, static_cast<std::size_t>(of.ids)},
-            sequences);
-    });
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    step->state->update(tessera_c::gradients_of(*of, *step, gradients, name), name);
   });
 }
 
 tessera_status tessera_accumulate(tessera_step* step, const tessera_gradients* gradients) {
   return call([&] {
     constexpr std::string_view name = "tessera_accumulate";
-    tessera_step& of = checked(step, name, "step");
-    tessera_c::Gradients all(gradients, of, name);
-    tessera::require(all.given.weight_gradients == nullptr,
+    const tessera_c::InUse of(*checked(step, name, "step").collection);
+    const tessera_c::Gradients all = tessera_c::gradients_of(*of, *step, gradients, name);
+    tessera::require(gradients->weight_gradients == nullptr,
                      "{}: gradients of weights come from tessera_update alone; give NULL", name);
-    of.visit([&](auto& part) {
-      of.collection->tables.accumulate(part.found, all.pooled, all.of_sequences(part.found, name));
-    });
+    step->state->accumulate(all, name);
   });
 }
 
@@ -231,14 +231,13 @@ tessera_status tessera_apply(tessera_collection* collection, float most_norm, fl
                              size_t dense_count, double* norm) {
   return call([&] {
     constexpr std::string_view name = "tessera_apply";
-    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
     tessera::require(std::isfinite(most_norm) && most_norm >= 0,
                      "{}: most_norm is {}; give 0 (gradients as they are) or more", name,
                      most_norm);
     const std::span<float> of_layers = tessera_c::array(dense, dense_count, name, "dense");
-    const double found = most_norm == 0
-                             ? tables.apply()
-                             : tables.apply(tessera::ClipByGlobalNorm{most_norm}, of_layers);
+    if (!of_layers.empty()) of->require_memory(dense, name, "dense");
+    const double found = of->apply(most_norm, of_layers);
     if (norm != nullptr) *norm = found;
   });
 }
@@ -247,17 +246,17 @@ tessera_status tessera_set_learning_rate(tessera_collection* collection, const c
                                          float rate) {
   return call([&] {
     constexpr std::string_view name = "tessera_set_learning_rate";
-    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    if (table == nullptr) return tables.set_learning_rate(rate);
-    tessera_c::table_of(tables, table, name);
-    tables.set_learning_rate(table, rate);
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    if (table == nullptr) return of->set_learning_rate(rate);
+    tessera_c::table_of(*of, table, name);
+    of->set_learning_rate(table, rate);
   });
 }
 
 tessera_status tessera_steps(const tessera_collection* collection, int64_t* steps) {
   return call([&] {
     constexpr std::string_view name = "tessera_steps";
-    const std::int64_t found = tessera_c::tables_of(collection, name).steps();
+    const std::int64_t found = tessera_c::in_use(collection, name)->steps();
     checked(steps, name, "steps") = found;
   });
 }
@@ -266,7 +265,8 @@ tessera_status tessera_bad_ids(const tessera_collection* collection, uint64_t* c
                                size_t count) {
   return call([&] {
     constexpr std::string_view name = "tessera_bad_ids";
-    const auto seen = tessera_c::tables_of(collection, name).bad_ids();
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    const auto seen = of->bad_ids();
     const auto out = tessera_c::array(counts, count, name, "counts");
     tessera::require(out.size() == seen.size(), "{}: room for {} counts, but there are {} tables",
                      name, out.size(), seen.size());
@@ -278,12 +278,8 @@ tessera_status tessera_read_table(const tessera_collection* collection, const ch
                                   int state, float* values, int64_t stride) {
   return call([&] {
     constexpr std::string_view name = "tessera_read_table";
-    const tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    const int t = tessera_c::table_of(tables, table, name);
-    const auto whole =
-        tessera_c::matrix(values, tables.layout().tables[static_cast<std::size_t>(t)].rows,
-                          tessera_c::state_columns(tables, t, state, name), stride, name, "values");
-    state < 0 ? tables.tables().get(table, whole) : tables.tables().get_state(table, state, whole);
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    of->get(table, state, tessera_c::whole_table(*of, table, state, values, stride, name));
   });
 }
 
@@ -291,19 +287,17 @@ tessera_status tessera_gather_table(tessera_collection* collection, const char* 
                                     float* values, int64_t stride) {
   return call([&] {
     constexpr std::string_view name = "tessera_gather_table";
-    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    tessera::AnyCommunicator& ranks = *collection->state->communicator;
-    const tessera::Layout& layout = tables.layout();
-    const int t = tessera_c::table_of(tables, table, name);
-    const std::int64_t columns = tessera_c::state_columns(tables, t, state, name);
-    const auto whole = tessera_c::matrix(values, layout.tables[static_cast<std::size_t>(t)].rows,
-                                         columns, stride, name, "values");
-    state < 0 ? tables.tables().get(table, whole) : tables.tables().get_state(table, state, whole);
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    const auto whole = tessera_c::whole_table(*of, table, state, values, stride, name);
+    of->get(table, state, whole);
+    tessera::AnyCommunicator& ranks = *of->communicator;
+    const tessera::Layout& layout = of->layout();
+    const int t = tessera_c::table_of(*of, table, name);
     std::vector<float> some;
     for (const tessera::Shard& shard : layout.shards) {
       if (shard.table != t || shard.rank == tessera::every_rank || ranks.size() == 1) continue;
       // What rows have once, each part of their columns has.
-      const bool per_row = columns != layout.tables[static_cast<std::size_t>(t)].width;
+      const bool per_row = whole.columns != layout.tables[static_cast<std::size_t>(t)].width;
       const tessera::Rectangle& r = shard.rectangle;
       const auto part = per_row ? whole : whole.column_range(r.column_begin, r.width());
       const std::int64_t at_once =
@@ -328,12 +322,8 @@ tessera_status tessera_write_table(tessera_collection* collection, const char* t
                                    const float* values, int64_t stride) {
   return call([&] {
     constexpr std::string_view name = "tessera_write_table";
-    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    const int t = tessera_c::table_of(tables, table, name);
-    const auto whole =
-        tessera_c::matrix(values, tables.layout().tables[static_cast<std::size_t>(t)].rows,
-                          tessera_c::state_columns(tables, t, state, name), stride, name, "values");
-    state < 0 ? tables.tables().set(table, whole) : tables.tables().set_state(table, state, whole);
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    of->set(table, state, tessera_c::whole_table(*of, table, state, values, stride, name));
   });
 }
 
@@ -341,10 +331,10 @@ tessera_status tessera_table_states(const tessera_collection* collection, const 
                                     int state, int* states, int64_t* columns) {
   return call([&] {
     constexpr std::string_view name = "tessera_table_states";
-    const tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    const int t = tessera_c::table_of(tables, table, name);
-    const std::int64_t found = tessera_c::state_columns(tables, t, state, name);
-    if (states != nullptr) *states = static_cast<int>(tables.tables().states(t).size());
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    const int t = tessera_c::table_of(*of, table, name);
+    const std::int64_t found = tessera_c::state_columns(*of, t, state, name);
+    if (states != nullptr) *states = static_cast<int>(of->states(t).size());
     if (columns != nullptr) *columns = found;
   });
 }
@@ -353,8 +343,8 @@ tessera_status tessera_reset_rows(tessera_collection* collection, const char* ta
                                   const int64_t* rows, size_t count) {
   return call([&] {
     constexpr std::string_view name = "tessera_reset_rows";
-    tessera_c::Tables& tables = tessera_c::tables_of(collection, name);
-    tables.reset_rows(tessera_c::table_of(tables, table, name),
-                      tessera_c::array(rows, count, name, "rows"));
+    const tessera_c::InUse of = tessera_c::in_use(collection, name);
+    of->reset_rows(tessera_c::table_of(*of, table, name),
+                   tessera_c::array(rows, count, name, "rows"));
   });
 }

@@ -108,12 +108,14 @@ tessera_status tessera_communicator_threads(int ranks, double timeout_seconds,
   return call([&] {
     constexpr std::string_view name = "tessera_communicator_threads";
     checked(out, name, "out");
-    const auto group = std::make_shared<tessera::ThreadGroup>(
-        ranks, tessera::ThreadGroupOptions{tessera_c::timeout_of(timeout_seconds, name)});
+    const auto timeout = tessera_c::timeout_of(timeout_seconds, name);
+    const auto group =
+        std::make_shared<tessera::ThreadGroup>(ranks, tessera::ThreadGroupOptions{timeout});
     std::vector<std::unique_ptr<tessera_communicator>> made;
     for (int r = 0; r < ranks; ++r)
       made.push_back(std::make_unique<tessera_communicator>(
-          std::make_shared<tessera_c::ThreadRank>(group, r)));
+          std::make_shared<tessera_c::ThreadRank>(group, r), timeout));
+    for (const auto& one : made) one->waits = made[0]->waits;
     for (int r = 0; r < ranks; ++r) out[r] = made[static_cast<std::size_t>(r)].release();
   });
 }
@@ -132,10 +134,13 @@ tessera_status tessera_communicator_gloo([[maybe_unused]] double timeout_seconds
       options.address = tessera::address_towards(place.address);
     tessera::MeetingOptions meeting;
     if (options.timeout.count() != 0) meeting.timeout = std::min(meeting.timeout, options.timeout);
-    *out = new tessera_communicator(std::make_shared<tessera::GlooCommunicator>(
-        options, place.rank, place.size, [&](std::string mine) {
-          return tessera::meet_at_rank_0(place, std::move(mine), meeting);
-        }));
+    *out = new tessera_communicator(
+        std::make_shared<tessera::GlooCommunicator>(options, place.rank, place.size,
+                                                    [&](std::string mine) {
+                                                      return tessera::meet_at_rank_0(
+                                                          place, std::move(mine), meeting);
+                                                    }),
+        options.timeout);
 #else
     throw tessera_c::Unsupported(
         fmt::format("{}: this library was built without Gloo; install libgloo-dev, libboost-dev "
@@ -156,9 +161,12 @@ tessera_status tessera_communicator_mpi([[maybe_unused]] const void* comm,
     int initialized = 0;
     MPI_Initialized(&initialized);
     tessera::require(initialized != 0, "{}: MPI is not started; call MPI_Init_thread first", name);
-    *out = new tessera_communicator(std::make_shared<tessera::MpiCommunicator>(
-        comm == nullptr ? MPI_COMM_WORLD : *static_cast<const MPI_Comm*>(comm),
-        tessera::MpiOptions{.timeout = tessera_c::timeout_of(timeout_seconds, name)}));
+    const auto timeout = tessera_c::timeout_of(timeout_seconds, name);
+    *out = new tessera_communicator(
+        std::make_shared<tessera::MpiCommunicator>(
+            comm == nullptr ? MPI_COMM_WORLD : *static_cast<const MPI_Comm*>(comm),
+            tessera::MpiOptions{.timeout = timeout}),
+        timeout);
 #else
     throw tessera_c::Unsupported(fmt::format(
         "{}: this library was built without MPI; build it with TESSERA_C_MPI=ON", name));
@@ -191,8 +199,10 @@ tessera_status tessera_communicator_rank(const tessera_communicator* communicato
 
 tessera_status tessera_communicator_fail(tessera_communicator* communicator, const char* text) {
   return call([&] {
-    const auto& fail = checked(communicator, "tessera_communicator_fail", "communicator").fail;
-    if (fail) fail(text == nullptr ? "a rank has failed" : text);
+    tessera_communicator& of = checked(communicator, "tessera_communicator_fail", "communicator");
+    const std::string why = text == nullptr ? "a rank has failed" : text;
+    if (of.fail) of.fail(why);
+    of.waits->end(why);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <limits>
@@ -25,7 +26,8 @@ using tessera_c::checked;
 struct tessera_vocabulary : tessera_c::Handle {
   tessera_vocabulary(std::shared_ptr<tessera_c::Collection> of, tessera::VocabularyOptions options)
       : collection(std::move(of)),
-        keys(*collection->communicator, collection->tables.backend(), std::move(options)) {}
+        keys(*collection->communicator, tessera::Host({.threads = collection->threads}),
+             std::move(options)) {}
 
   std::shared_ptr<tessera_c::Collection> collection;
   tessera::Vocabulary<tessera::AnyCommunicator, tessera::Host> keys;
@@ -37,7 +39,8 @@ tessera_status tessera_save(tessera_collection* collection, tessera_vocabulary* 
     constexpr std::string_view name = "tessera_save";
     const auto& of = checked(collection, name, "collection").state;
     tessera::CheckpointContents contents;
-    contents.add(of->tables);
+    const tessera_c::InUse use(*of);
+    of->add_to(contents);
     std::optional<tessera::SavedVocabulary<decltype(vocabulary->keys)>> keys;
     if (vocabulary != nullptr) keys.emplace(contents, checked(vocabulary, name, "vocabulary").keys);
     save_checkpoint(*of->communicator, &checked(directory, name, "directory"), contents, step);
@@ -51,7 +54,8 @@ tessera_status tessera_load(tessera_collection* collection, tessera_vocabulary* 
     const auto& of = checked(collection, name, "collection").state;
     checked(folder, name, "folder");
     tessera::CheckpointContents contents;
-    contents.add(of->tables);
+    const tessera_c::InUse use(*of);
+    of->add_to(contents);
     tessera::LoadOptions options;
     if (vocabulary != nullptr) options.extra = {"vocabulary.*"};
     load_checkpoint(*of->communicator, folder, contents, options);
@@ -70,7 +74,7 @@ tessera_status tessera_vocabulary_create(tessera_collection* collection, int64_t
     checked(out, name, "out");
     tessera::require(admit_after >= 1 && admit_after <= std::numeric_limits<std::uint32_t>::max(),
                      "{}: admit_after is {}; give 1 .. 2^32 - 1", name, admit_after);
-    const tessera::Layout& layout = of->tables.layout();
+    const tessera::Layout& layout = of->layout();
     tessera::VocabularyOptions options{.feature_table = layout.feature_table};
     for (const tessera::TableSpec& table : layout.tables)
       options.tables.push_back(
@@ -87,8 +91,9 @@ tessera_status tessera_vocabulary_learn(tessera_vocabulary* vocabulary, const te
     tessera_c::with_batch(keys, name, [&]<class Id>(const tessera::KeyedJagged<Id>& batch) {
       if constexpr (sizeof(Id) == 8) {
         const auto out = tessera_c::array(rows, batch.ids.size(), name, "rows");
+        const tessera_c::InUse use(*of.collection);
         for (const auto& [table, row] : of.keys.learn(batch, out))
-          of.collection->tables.reset_rows(static_cast<int>(table), std::span(&row, 1));
+          of.collection->reset_rows(static_cast<int>(table), std::span(&row, 1));
       } else {
         throw tessera::InvalidArgument(fmt::format("{}: keys have 64 bits", name));
       }

@@ -7,17 +7,21 @@
 #include <tessera/tessera.h>
 
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/thread_group.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -138,10 +142,37 @@ std::string_view keep(std::deque<std::string>& names, const char* name, std::str
 
 }  // namespace tessera_c
 
+namespace tessera_c {
+
+/// Communicators of GPUs whose waits a failure of one of these ranks ends.
+class WaitsOfGpus {
+ public:
+  using End = std::function<void(const std::string&)>;
+  void add(End end) {
+    const std::lock_guard lock(mutex_);
+    if (failed_) end(*failed_);
+    ends_.push_back(std::move(end));
+  }
+  void end(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    failed_ = text;
+    for (const End& end : ends_) end(text);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<std::string> failed_;
+  std::vector<End> ends_;
+};
+
+}  // namespace tessera_c
+
 struct tessera_communicator : tessera_c::Handle {
   template <class C>
-  explicit tessera_communicator(std::shared_ptr<C> given)
-      : any(std::make_shared<tessera::AnyCommunicator>(*given)), owner(given) {
+  explicit tessera_communicator(std::shared_ptr<C> given,
+                                std::optional<std::chrono::nanoseconds> most = {})
+      : any(std::make_shared<tessera::AnyCommunicator>(*given)), owner(given), timeout(most) {
+    if constexpr (requires { given->group(); }) threads = &given->group();
     if constexpr (requires { given->fail(std::string()); })
       fail = [given](const std::string& text) { given->fail(text); };
     else if constexpr (requires { given->interrupt(std::string()); })
@@ -151,6 +182,10 @@ struct tessera_communicator : tessera_c::Handle {
   std::shared_ptr<tessera::AnyCommunicator> any;
   std::shared_ptr<void> owner;  ///< of what `any` refers to
   std::function<void(const std::string&)> fail{};
+  std::optional<std::chrono::nanoseconds> timeout;  ///< as given; none: it has no such wait
+  tessera::ThreadGroup* threads = nullptr;          ///< of ranks that are threads
+  /// of this process's ranks of the job
+  std::shared_ptr<tessera_c::WaitsOfGpus> waits = std::make_shared<tessera_c::WaitsOfGpus>();
 };
 
 struct tessera_layout : tessera_c::Handle {

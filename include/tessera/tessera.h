@@ -135,14 +135,19 @@ typedef struct tessera_collection_options {
   int deduplicate;     /* not 0: each distinct id travels once */
   int bad_ids;         /* ids outside their table: 0: TESSERA_BAD_ID, 1: zero vector, 2: clamp, 3: wrap around */
   int gradient_blocks; /* blocks of samples whose gradients are summed first, over all ranks; 0: one a rank */
+  int device;          /* -1: tables are in host memory; else the GPU that has this rank's */
+  void* stream;        /* its cudaStream_t, in whose order all work is done; NULL: the default stream */
 } tessera_collection_options;
 
 typedef struct tessera_collection tessera_collection;
 
-/* Fills in struct_size and the defaults: sgd, fp32, rate 0.01. */
+/* Fills in struct_size and the defaults: sgd, fp32, rate 0.01, host memory. */
 TESSERA_API tessera_status tessera_collection_defaults(tessera_collection_options* options);
 /* Makes this rank's part of the tables, filled with first values that depend on seed and table alone. The communicator and the layout may
-   be destroyed before it. Collective. */
+   be destroyed before it. With a GPU, what a step reads and writes is in its memory: ids, offsets, weights, vectors, gradients, and `dense`
+   of tessera_apply; calls return when the host knows what it must, work goes on in the stream. Whole tables, rows to reset and a
+   vocabulary's keys are in host memory always. TESSERA_UNSUPPORTED: the library was built without CUDA, or ranks that are no threads of one
+   GPU need NCCL. Collective. */
 TESSERA_API tessera_status tessera_collection_create(tessera_communicator* communicator, const tessera_layout* layout,
                                                      const tessera_collection_options* options, tessera_collection** out);
 TESSERA_API void tessera_collection_destroy(tessera_collection* collection);
