@@ -5,6 +5,7 @@
 
 tessera_test(bridges/dlpack)
 
+tessera_test(c/cuda_library)
 tessera_test(c/library THREADS)
 
 tessera_test(checkpoint/crc32)
@@ -171,6 +172,7 @@ tessera_test(vocabulary/ngram_tables THREADS)
 tessera_test(vocabulary/vocabulary)
 
 
+tessera_test(gpu/c_library CUDA ALONE)
 tessera_test(gpu/cache CUDA)
 tessera_test(gpu/checkpoint CUDA)
 tessera_test(gpu/collection CUDA)

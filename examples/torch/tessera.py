@@ -11,7 +11,6 @@
 Ranks, Communicator.torch(), .gloo() or .threads(n), make the same calls in the same order. docs/bridges.md tells more.
 """
 import ctypes.util
-import itertools
 import os
 import pathlib
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
@@ -23,11 +22,9 @@ except ImportError:  # collections of NumPy's arrays work without
     torch = None
 
 Error = type("Error", (RuntimeError,), {"__doc__": "What the library says of a call that failed."})
-InvalidArgument = type("InvalidArgument", (Error, ValueError), {})
-BadId = type("BadId", (Error, IndexError), {})
-DataError = type("DataError", (Error, OSError), {})
-CommunicatorError = type("CommunicatorError", (Error, ConnectionError), {})
-_ERRORS = {1: InvalidArgument, 2: BadId, 3: DataError, 4: CommunicatorError}
+InvalidArgument, BadId, DataError, CommunicatorError = (type(name, (Error, base), {}) for name, base in (
+    ("InvalidArgument", ValueError), ("BadId", IndexError), ("DataError", OSError), ("CommunicatorError", ConnectionError)))
+_ERRORS = dict(enumerate((InvalidArgument, BadId, DataError, CommunicatorError), 1))
 POOLINGS = ("sum", "mean", "sqrtn", "max")
 
 
@@ -40,7 +37,7 @@ def _structure(fields):
 _Table = _structure("name: char_p, rows: int64, width: int32, policy: char_p")
 _Feature = _structure("name: char_p, table: char_p, pooling: int, weighted: int")
 _Options = _structure("struct_size: size_t, optimizer: char_p, precision: char_p, codec: char_p, gradient_codec: char_p, learning_rate: float, "
-                      "initial_bound: float, seed: uint64, threads: int, deduplicate: int, bad_ids: int, gradient_blocks: int")
+                      "initial_bound: float, seed: uint64, threads: int, deduplicate: int, bad_ids: int, gradient_blocks: int, device: int, stream: void_p")
 _Batch = _structure("features: int64, samples: int64, ids: void_p, id_count: size_t, id_bits: int, offsets: void_p, weights: void_p")
 _Gradients = _structure("pooled: void_p, stride: int64, sequences: void_p, sequence_count: size_t, weight_gradients: void_p")
 c_post, c_wait = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_void_p, c_size_t), ctypes.CFUNCTYPE(c_int, c_void_p)
@@ -57,12 +54,12 @@ def _library():
         raise ImportError("there is no libtessera_c.so here: install the wheel, or build CMake's target tessera_c and set TESSERA_LIBRARY to it")
     library = ctypes.CDLL(name)
     library.tessera_last_error.restype = library.tessera_version.restype = c_char_p
-    for call, types in {  # of calls with numbers that are no int, which is ctypes' default
-            "communicator_threads": [c_int, c_double, c_void_p], "communicator_gloo": [c_double, c_void_p], "all_reduce": [c_void_p, c_void_p, c_size_t],
-            "set_learning_rate": [c_void_p, c_char_p, c_float], "apply": [c_void_p, c_float, c_void_p, c_size_t, c_void_p],
-            "lookup": [c_void_p, c_void_p, c_int64], "evaluate": [c_void_p, c_void_p, c_void_p, c_int64], "save": [c_void_p, c_void_p, c_char_p, c_int64],
-            "gather_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64], "write_table": [c_void_p, c_char_p, c_int, c_void_p, c_int64]}.items():
-        getattr(library, f"tessera_{call}").argtypes = types
+    for call in ("communicator_threads: int double void_p, communicator_gloo: double void_p, all_reduce: void_p void_p size_t, "  # not all int
+                 "set_learning_rate: void_p char_p float, apply: void_p float void_p size_t void_p, lookup: void_p void_p int64, "
+                 "evaluate: void_p void_p void_p int64, save: void_p void_p char_p int64, gather_table: void_p char_p int void_p int64, "
+                 "write_table: void_p char_p int void_p int64").split(", "):
+        name, types = call.split(": ")
+        getattr(library, f"tessera_{name}").argtypes = [globals()[f"c_{kind}"] for kind in types.split()]
     return library
 
 
@@ -70,19 +67,14 @@ _c = _library()
 __version__ = _c.tessera_version().decode()
 
 
-def _check(status):
+def _check(status, made=None):
     if status:
         raise _ERRORS.get(status, Error)(_c.tessera_last_error().decode())
+    return made
 
 
-def _made(call, *arguments):
-    """Returns the pointer to what a function makes."""
-    _check(getattr(_c, f"tessera_{call}")(*arguments, byref(pointer := c_void_p())))
-    return pointer
-
-
-def _array(kind, values):
-    return (kind * len(values))(*values), c_size_t(len(values))
+def _made(call, *arguments):  # returns the pointer to it
+    return _check(getattr(_c, f"tessera_{call}")(*arguments, byref(pointer := c_void_p())), pointer)
 
 
 class _Handle:
@@ -98,16 +90,25 @@ class _Handle:
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
 _TYPES = {(0, 32): "int32", (0, 64): "int64", (2, 32): "float32"}
-_TORCH_TYPES = torch and {torch.int32: ("int32", 32), torch.int64: ("int64", 64), torch.float32: ("float32", 32)}
-_HOST = torch and torch.device("cpu")
+_TORCH_TYPES, _HOST = torch and ({torch.int32: ("int32", 32), torch.int64: ("int64", 64), torch.float32: ("float32", 32)}, torch.device("cpu")) or (None, None)
+
+
+def _place_of(device):
+    """Returns the number of a GPU ("cuda:1" or 1; "cuda": the current one) and its current stream, -1 and 0 for the host ("cpu" or None)."""
+    kind, _, number = f"cuda:{device}".partition(":") if isinstance(device, int) else str(device or "cpu").partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise InvalidArgument(f"device '{device}': tables are in host memory ('cpu') or on a GPU ('cuda:0')")
+    gpu = -1 if kind == "cpu" else int(number or torch.cuda.current_device())
+    return gpu, torch.cuda.current_stream(gpu).cuda_stream if torch and gpu >= 0 else 0
 
 
 class _Array:
     """The memory of an array: its address, shape and type. Throws InvalidArgument for what the library cannot read in place."""
     __slots__ = "bits", "keep", "pointer", "shape", "stride"
 
-    def __init__(self, array, what, types, dimensions=1):
-        if torch and type(array) is torch.Tensor and array.device == _HOST and array.layout is torch.strided and array.is_contiguous():
+    def __init__(self, array, what, types, dimensions=1, gpu=-1, stream=0):
+        here = torch and type(array) is torch.Tensor and (array.device == _HOST if gpu < 0 else array.is_cuda and array.get_device() == gpu)
+        if here and array.layout is torch.strided and array.is_contiguous():
             kind, self.bits = _TORCH_TYPES.get(array.dtype, (None, 0))  # a usual tensor says it all, sooner than a capsule
             if kind in types and array.dim() == dimensions:
                 self.keep, self.pointer, self.shape, self.stride = array, array.data_ptr(), array.shape, array.shape[-1]
@@ -115,15 +116,18 @@ class _Array:
         if not hasattr(array, "__dlpack__"):
             raise InvalidArgument(f"{what} is a {type(array).__name__}; give a tensor or an array (of PyTorch, NumPy, ...)")
         array = array.detach() if getattr(array, "requires_grad", False) else array
-        try:
-            self.keep = array.__dlpack__()  # it keeps the array
-        except (BufferError, RuntimeError, TypeError) as error:
+        try:  # host memory may be page-locked, a GPU's managed
+            place, number = array.__dlpack_device__()
+            here = place in ((1, 3) if gpu < 0 else (2, 13)) and gpu in (-1, number)
+            self.keep = array.__dlpack__(stream=stream or 1 if gpu >= 0 else None) if here else None  # it keeps the array
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InvalidArgument(f"{what} cannot be shared: {error}") from error
+        if not here:
+            raise InvalidArgument(f"{what} is on another device; these tables are " + (
+                f"on GPU {gpu}: give {what}.to('cuda:{gpu}')" if gpu >= 0 else f"in host memory: give {what}.cpu()"))
         tensor = _Tensor.from_address(_capsule_pointer(self.keep, b"dltensor"))
         self.shape = tuple(tensor.shape[:tensor.dimensions])
         kind = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-        if tensor.device_type not in (1, 3):  # the host's, page-locked or not
-            raise InvalidArgument(f"{what} is on another device; this library's tables are in host memory: give {what}.cpu()")
         if kind not in types:
             raise InvalidArgument(f"{what} has another type of elements; give {' or '.join(types)}")
         if tensor.dimensions != dimensions:
@@ -135,15 +139,15 @@ class _Array:
         self.bits, self.pointer = tensor.bits, (tensor.data or 0) + tensor.byte_offset
 
 
-def _empty(rows, columns):
+def _empty(rows, columns, gpu=-1):
     """Returns a matrix to be filled, and its memory."""
-    matrix = __import__("numpy").empty((rows, columns), "float32") if torch is None else torch.empty((rows, columns), dtype=torch.float32)
-    return matrix, matrix.ctypes.data if torch is None else matrix.data_ptr()
+    if torch is None:
+        return (matrix := __import__("numpy").empty((rows, columns), "float32")), matrix.ctypes.data
+    return (matrix := torch.empty((rows, columns), dtype=torch.float32, device=f"cuda:{gpu}" if gpu >= 0 else None)), matrix.data_ptr()
 
 
 class Communicator(_Handle):
     """A rank of a job; Communicator() is the only one of its job."""
-
     def __init__(self, pointer=None):
         super().__init__("communicator", pointer or _made("communicator_self"))
         _check(_c.tessera_communicator_rank(self, byref(rank := c_int()), byref(size := c_int())))
@@ -172,23 +176,19 @@ class Communicator(_Handle):
             def run(*arguments):
                 try:
                     call(*arguments)
-                    return 0
                 except BaseException as error:  # of a signal, too: it goes on where the library returns
                     made[0]._fault = error
-                    return 1
+                return made[0]._fault is not None
             return kind(run)
 
         def post(begin, peer, tag, memory, count):
             bytes_ = torch.frombuffer((ctypes.c_char * count).from_address(memory), dtype=torch.uint8)
             begun.append((begin(bytes_, peers[peer] if peers else peer, group, tag), bytes_))
 
-        def wait(_):
-            while begun:
-                begun.pop(0)[0].wait()
-
         messages = _Messages(ctypes.sizeof(_Messages), None, work.get_rank(group), work.get_world_size(group),
                              guarded(lambda _, *message: post(work.isend, *message), c_post),
-                             guarded(lambda _, *message: post(work.irecv, *message), c_post), guarded(wait, c_wait), None)
+                             guarded(lambda _, *message: post(work.irecv, *message), c_post),
+                             guarded(lambda _: [begun.pop(0)[0].wait() for _ in range(len(begun))], c_wait), None)
         made.append(cls(_made("communicator_messages", byref(messages))))
         made[0]._messages = messages  # and the functions in it
         return made[0]
@@ -219,23 +219,22 @@ class Table:
 
 
 class Collection:
-    """Tables over ranks, for arrays of any library that has DLPack. `options`: those of tessera_collection_options."""
-
-    def __init__(self, tables, communicator=None, plan="auto", weighted=False, **options):
+    """Tables over ranks, for arrays of any library that has DLPack: in host memory, or on the GPU `device` ("cuda:0"), in the order of the
+    stream that is current now. `options`: those of tessera_collection_options."""
+    def __init__(self, tables, communicator=None, plan="auto", weighted=False, device=None, **options):
         self.tables, self.communicator = list(tables), communicator or Communicator()
-        for table in self.tables:
-            if table.pooling not in POOLINGS:
-                raise InvalidArgument(f"table '{table.name}': there is no pooling '{table.pooling}'; give one of {', '.join(POOLINGS)}")
+        if wrong := [table for table in self.tables if table.pooling not in POOLINGS]:
+            raise InvalidArgument(f"table '{wrong[0].name}': there is no pooling '{wrong[0].pooling}'; give one of {', '.join(POOLINGS)}")
         pairs = [(name, table) for table in self.tables for name in (table.features or (table.name,))]
         self.features, self.widths = [name for name, _ in pairs], [table.width for _, table in pairs]
-        specs = [_Table(t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables]
-        columns = [_Feature(name.encode(), t.name.encode(), POOLINGS.index(t.pooling), weighted) for name, t in pairs]
-        arguments = (*_array(_Table, specs), *_array(_Feature, columns), self.communicator.size, 0)
+        specs = (_Table * len(self.tables))(*((t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables))
+        columns = (_Feature * len(pairs))(*((name.encode(), t.name.encode(), POOLINGS.index(t.pooling), weighted) for name, t in pairs))
+        arguments = specs, c_size_t(len(specs)), columns, c_size_t(len(columns)), self.communicator.size, 0
         layout = _Handle("layout", _made("layout_from_file", os.fsencode(plan), *arguments) if os.path.exists(plan) else
                          _made("layout_create", *arguments, plan.encode()))
-        _check(_c.tessera_layout_text(layout, byref(text := c_char_p())))
-        self.plan = text.value.decode()  # as a plan file
+        self.plan = _check(_c.tessera_layout_text(layout, byref(text := c_char_p())), text).value.decode()  # as a plan file
         _check(_c.tessera_collection_defaults(byref(values := _Options())))
+        values.device, values.stream = self._at = _place_of(device)
         for name, value in options.items():
             if name not in dict(_Options._fields_):
                 raise InvalidArgument(f"there is no option '{name}'; there are {', '.join(name for name, _ in _Options._fields_[1:])}")
@@ -247,10 +246,16 @@ class Collection:
         """Returns a batch in flight, for lookup and update."""
         return _Handle("step", _made("step_create", self._handle))
 
+    @property
+    def _place(self):  # of arrays: the GPU, and the stream that has written them
+        if self._at[0] >= 0 and _place_of(self._at[0]) != self._at:
+            raise InvalidArgument("another stream is current than when the collection was made: call it under that one (torch.cuda.stream)")
+        return self._at
+
     def _batch(self, ids, offsets, weights):
-        ids = _Array(ids, "ids", ("int32", "int64"))
-        offsets = offsets if offsets is None else _Array(offsets, "offsets", ("int64",))
-        weights = weights if weights is None else _Array(weights, "weights", ("float32",))
+        ids = _Array(ids, "ids", ("int32", "int64"), 1, *self._place)
+        offsets = offsets if offsets is None else _Array(offsets, "offsets", ("int64",), 1, *self._place)
+        weights = weights if weights is None else _Array(weights, "weights", ("float32",), 1, *self._place)
         if weights is not None and (weights.shape != ids.shape or not self.weighted):
             raise InvalidArgument(f"there are {weights.shape[0]} weights for {ids.shape[0]} ids; features that read them are weighted=True")
         bags, features = (ids.shape[0] if offsets is None else offsets.shape[0] - 1), len(self.features)
@@ -258,7 +263,7 @@ class Collection:
             raise InvalidArgument(f"{bags} bags are not a whole number of samples of {features} features; offsets are bags + 1, from 0")
         batch = _Batch(features, bags // features, ids.pointer, ids.shape[0], ids.bits, offsets and offsets.pointer, weights and weights.pointer)
         batch.arrays = ids, offsets, weights
-        return batch, *_empty(batch.samples, self.columns)
+        return batch, *_empty(batch.samples, self.columns, self._at[0])
 
     def lookup(self, step, ids, offsets=None, weights=None):
         """Looks up this rank's samples for `update`: bags feature by feature; without offsets one id each. Returns [samples, columns]."""
@@ -275,13 +280,14 @@ class Collection:
 
     def update(self, step, gradient, weight_gradients=None, accumulate=False):
         """Updates the rows of a step by the gradient of what `lookup` returned; accumulate: sets it aside for `apply`."""
-        gradient = _Array(gradient, "gradient", ("float32",), 2)
+        gradient = _Array(gradient, "gradient", ("float32",), 2, *self._place)
         if gradient.shape != (shape := (step.batch.samples, self.columns)):
             raise InvalidArgument(f"the gradient is {list(gradient.shape)}, must be {list(shape)}")
-        out = weight_gradients if weight_gradients is None else _Array(weight_gradients, "weight_gradients", ("float32",))
-        if out is not None and out.shape[0] != step.batch.id_count:
+        out = weight_gradients is not None and _Array(weight_gradients, "weight_gradients", ("float32",), 1, *self._place)
+        if out and out.shape[0] != step.batch.id_count:
             raise InvalidArgument(f"room for {out.shape[0]} gradients of weights, but there are {step.batch.id_count} ids")
-        self.communicator.check((_c.tessera_accumulate if accumulate else _c.tessera_update)(step, byref(_Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer))))
+        given = _Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer or None)
+        self.communicator.check((_c.tessera_accumulate if accumulate else _c.tessera_update)(step, byref(given)))
 
     def apply(self, most_norm=0.0):
         """Makes a step of what was accumulated, clipped to this norm (0: not at all). Returns the norm before."""
@@ -294,19 +300,19 @@ class Collection:
     def states(self, table):
         """Returns the columns of a table's weights (-1) and of each state of its optimizer (from 0)."""
         count, columns, found = c_int(0), c_int64(), {}
-        for state in itertools.takewhile(lambda state: state < count.value, itertools.count(-1)):
+        while (state := len(found) - 1) < count.value:
             _check(_c.tessera_table_states(self._handle, table.encode(), state, byref(count), byref(columns)))
             found[state] = columns.value
         return found
 
     def read(self, table, state=-1):
-        """Returns a whole table [rows, width], or a state of its optimizer, on every rank. Collective."""
+        """Returns a whole table [rows, width], or a state of its optimizer, in host memory on every rank. Collective."""
         values, memory = _empty(self._rows[table], columns := self.states(table)[state])
         self.communicator.check(_c.tessera_gather_table(self._handle, table.encode(), state, memory, columns))
         return values
 
     def write(self, table, values, state=-1):
-        """Takes this rank's part of a whole table."""
+        """Takes this rank's part of a whole table in host memory."""
         array, width = _Array(values, table, ("float32",), 2), self.states(table)[state]
         if array.shape != (self._rows[table], width):
             raise InvalidArgument(f"table '{table}' is {[self._rows[table], width]}, what is given {list(array.shape)}")
@@ -321,9 +327,7 @@ class Collection:
 
 
 if torch is not None:
-    class _Lookup(torch.autograd.Function):
-        """Looks up; in the backward pass updates rows, and gives the gradient of per-id weights."""
-
+    class _Lookup(torch.autograd.Function):  # looks up; in the backward pass updates rows, and gives the gradient of per-id weights
         @staticmethod
         def forward(ctx, _, module, ids, offsets, weights):
             ctx.module, ctx.weighted = module, weights is not None and weights.requires_grad
@@ -335,7 +339,7 @@ if torch is not None:
             module, step = ctx.module, ctx.step
             if step is None:
                 raise InvalidArgument("a second backward pass of one lookup: its rows are updated; set `accumulate` to add up several losses")
-            weights = torch.zeros(step.batch.id_count) if ctx.weighted else None
+            weights = torch.zeros(step.batch.id_count, device=gradient.device) if ctx.weighted else None
             module.collection.update(step, gradient.contiguous(), weights, module.accumulate)
             if not module.accumulate:
                 ctx.step = module._free.append(step)
@@ -345,12 +349,10 @@ if torch is not None:
         """Pooled vectors of several features, [samples, columns]; the rows learn in the backward pass, by the tables' own optimizer.
 
         The keywords are those of Collection. With `accumulate` set, backward passes add up until `collection.apply()`."""
-
         def __init__(self, tables, **keywords):
             super().__init__()
             self.collection, self.accumulate, self._free = Collection(tables, **keywords), False, []
-            self._evaluation = self.collection.step()
-            self._asked = torch.zeros((), requires_grad=True)  # so that autograd calls _Lookup.backward
+            self._evaluation, self._asked = self.collection.step(), torch.zeros((), requires_grad=True)  # so that autograd calls _Lookup.backward
 
         def forward(self, ids, lengths=None, weights=None, offsets=None):
             """Takes ids and lengths (or offsets) feature by feature, or one KeyedJaggedTensor of TorchRec."""
@@ -359,7 +361,7 @@ if torch is not None:
                     raise InvalidArgument(f"the batch has features {list(ids.keys())}, must have {self.collection.features}, in this order")
                 ids, lengths, weights = ids.values(), ids.lengths(), ids.weights_or_none()
             if lengths is not None:
-                offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.reshape(-1).cumsum(0)])
+                offsets = torch.cat([lengths.new_zeros(1, dtype=torch.int64), lengths.reshape(-1).cumsum(0)])
             if torch.is_grad_enabled() and self.training:
                 return _Lookup.apply(self._asked, self, ids, offsets, weights)
             return self.collection.evaluate(self._evaluation, ids, offsets, weights)
@@ -381,20 +383,18 @@ if torch is not None:
             unexpected += [key for key in state_dict if key.startswith(prefix) and key not in known]
             for key in known.keys() & state_dict.keys():
                 try:
-                    self.collection.write(known[key][0], state_dict[key].float().contiguous(), known[key][1])
+                    self.collection.write(known[key][0], state_dict[key].float().cpu().contiguous(), known[key][1])
                 except InvalidArgument as error:
                     errors.append(str(error))
 
     class EmbeddingBag(EmbeddingBagCollection):
         """One table in the place of torch.nn.EmbeddingBag(rows, width, mode=...): the same arguments of forward."""
-
         def __init__(self, rows, width, mode="sum", **keywords):
             super().__init__([Table("weight", rows, width, mode)], **keywords)
 
         def forward(self, input, offsets=None, per_sample_weights=None):
             if input.dim() == 2:
-                offsets = torch.arange(0, input.numel() + 1, max(input.shape[1], 1))
+                offsets = torch.arange(0, input.numel() + 1, max(input.shape[1], 1), device=input.device)
             elif offsets is not None:  # torch's have no last one
-                offsets = torch.cat([offsets.long(), torch.tensor([input.numel()])])
-            weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
-            return super().forward(input.reshape(-1), None, weights, offsets)
+                offsets = torch.cat([offsets.long(), offsets.new_tensor([input.numel()], dtype=torch.int64)])
+            return super().forward(input.reshape(-1), None, per_sample_weights if per_sample_weights is None else per_sample_weights.reshape(-1), offsets)

@@ -382,10 +382,12 @@ enum cudaMemoryType {
 };
 struct cudaPointerAttributes {
   cudaMemoryType type;
+  int device;
 };
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
   attributes->type =
       simt::DeviceHeap::instance().holds(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  attributes->device = simt::current_device();  // all have one memory
   return cudaSuccess;
 }
 
