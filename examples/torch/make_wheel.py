@@ -3,10 +3,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a wheel of tessera.py and libtessera_c.so: `pip install FILE` needs no compiler and no other package.
 
-    make_wheel.py [--out FOLDER] [--march x86-64-v3] [--library FILE]
+    make_wheel.py [--out FOLDER] [--march x86-64-v3] [--cuda ARCHITECTURES] [--library FILE]
 
 Builds the library first (CMake, g++ and fmt are needed), for processors from --march on, without Gloo: torch.distributed carries the
-messages of its ranks. --library takes one that is built. The machine that installs the wheel needs libgomp.
+messages of its ranks. With --cuda tables may be on GPUs (nvcc is needed); where NCCL was found, the library takes PyTorch's, if torch is
+imported first. --library takes one that is built. The machine that installs the wheel needs libgomp.
 """
 import argparse
 import base64
@@ -22,10 +23,12 @@ import zipfile
 root = pathlib.Path(__file__).resolve().parents[2]
 
 
-def build(march, folder):
+def build(march, cuda, folder):
     configure = ["cmake", "-S", root, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DTESSERA_C_GLOO=OFF", "-DTESSERA_NATIVE=OFF",
                  "-DTESSERA_BUILD_TESTS=OFF", "-DTESSERA_BUILD_EXAMPLES=OFF", "-DTESSERA_INSTALL=OFF",
                  f"-DCMAKE_CXX_FLAGS=-march={march}", "-DCMAKE_SHARED_LINKER_FLAGS=-static-libstdc++ -static-libgcc -s"]
+    if cuda:
+        configure += ["-DTESSERA_CUDA=ON", f"-DCMAKE_CUDA_ARCHITECTURES={cuda}", f"-DCMAKE_CUDA_FLAGS=-Xcompiler=-march={march}"]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", folder, "--target", "tessera_c", "--parallel"], check=True, stdout=subprocess.DEVNULL)
     return pathlib.Path(folder) / "libtessera_c.so"
@@ -65,12 +68,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("."), help="where the wheel goes [.]")
     parser.add_argument("--march", default="x86-64-v3", help="the least processor [x86-64-v3]")
+    parser.add_argument("--cuda", metavar="ARCHITECTURES", help="tables on GPUs, too, of these: as CMAKE_CUDA_ARCHITECTURES, '80;90;100' [none]")
     parser.add_argument("--library", dest="built", type=pathlib.Path, help="a libtessera_c.so that is built")
     options = parser.parse_args()
     if options.built and not options.built.is_file():
         parser.error(f"--library: there is no file '{options.built}'")
     with tempfile.TemporaryDirectory() as folder:
-        print(write(options.out, options.built or build(options.march, folder)))
+        print(write(options.out, options.built or build(options.march, options.cuda, folder)))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,14 @@ for name in "${programs[@]}"; do
   # Those that multiply no matrices do not name it in the end.
   if [ "$name" != probe ]; then libraries+=(-Xlinker --as-needed -lcublasLt); fi
   if [ "$name" = probe ]; then main=(); fi
+  if [ "$name" = test_c_library ]; then  # nvcc does not take the host's vectors
+    main+=(cmake/c_library/cuda_collections.cu)
+    for part in cmake/c_library/*.cpp; do
+      [[ $part != */no_cuda.cpp ]] || continue
+      main+=("$folder/c_$(basename "$part" .cpp).o")
+      "${CXX:-g++}" -std=c++20 -O1 -fopenmp -I include -DFMT_HEADER_ONLY -c "$part" -o "${main[-1]}"
+    done
+  fi
   if [[ $name == bench_* || $name == peer_* ]]; then
     main=() host=-O3
     libraries+=(-lbenchmark)
