@@ -175,8 +175,9 @@ TEST_CASE("on the GPU: the same bits again, and with --virtual-ranks on any numb
 
 TEST_CASE("--graph: steps that are captured and replayed give the model of steps that are called") {
   const TemporaryFolder folder;
+  // the last batch of an epoch has one history, so that some ranks have none
   const std::string how =
-      kSmall + kOne + "--users 83 --batch-size 24 --backend cuda --epochs 2 --negatives ";
+      kSmall + kOne + "--users 44 --batch-size 17 --backend cuda --epochs 2 --negatives ";
   const auto same = [](const nlohmann::json& a, const nlohmann::json& b) {
     for (const char* key : kScores)
       if (a.contains(key)) CHECK(a.at(key) == b.at(key));
@@ -185,10 +186,9 @@ TEST_CASE("--graph: steps that are captured and replayed give the model of steps
     std::string how, ranks;
   };
   for (const Case& one : {Case{"40 --popularity 0.5 --log-q --validate", "1"},
-                          {"40 --popularity 0.5 --log-q", "3 --plan hot-rows"},
-                          {"100 --dropout 0", "2 --plan column-wise"},
+                          {"30 --dropout 0", "3 --plan hot-rows"},
                           {"9 --model ranking --validate --predictions ", "1"},
-                          {"9 --model ranking --predictions ", "3 --plan row-wise"}}) {
+                          {"9 --model ranking --predictions ", "2 --plan column-wise"}}) {
     CAPTURE(one.how);
     CAPTURE(one.ranks);
     const bool predicts = one.how.ends_with("--predictions ");
@@ -201,27 +201,28 @@ TEST_CASE("--graph: steps that are captured and replayed give the model of steps
     same(graph, called);
     CHECK(!called.contains("graph"));
     CHECK(graph.at("graph").at("captured") >= 1);
-    // ten whole batches an epoch; two are called first, and again when there was no room
-    CHECK(graph.at("graph").at("replayed") >= 12);
+    // of 16 whole batches two are called first, and again when there was no room
+    CHECK(graph.at("graph").at("replayed") >= 8);
     if (!predicts) continue;
     const Predictions expected(folder.path / "p"), found(folder.path / "p --graph");
-    REQUIRE(expected.logits.size() >= 83);
+    REQUIRE(expected.logits.size() >= 44);
     CHECK((found.samples == expected.samples));
     CHECK((found.logits == expected.logits));
   }
   // saved between replays: the GPU alone knows the number of steps
   const std::string saved =
-      how + "40 --ranks 1 --graph --save-every 9 --save '" + folder.path.string() + "'";
+      how + "40 --ranks 1 --graph --save-every 7 --save '" + folder.path.string() + "'";
   const nlohmann::json whole = trained(saved);
-  REQUIRE(whole.at("steps") == 22);
-  REQUIRE(std::filesystem::remove_all(folder.path / "step-000000000022") > 0);
+  REQUIRE(whole.at("steps") == 18);
+  REQUIRE(std::filesystem::remove_all(folder.path / "step-000000000018") > 0);
   same(trained(saved + " --resume"), whole);
   // what is not captured is called, and said
   for (const auto& [ranks, what] : std::vector<std::pair<std::string, std::string>>{
            {"2", "lookups, exchanges and updates are called, with --ranks above 1: "},
            {"2 --virtual-ranks 2", "all of a step is called, with --virtual-ranks: "}}) {
     const Outcome outcome = train_dlrm(
-        kSmall + kOne + kUsers + "--epochs 1 --backend cuda --negatives 9 --graph --ranks " + ranks,
+        kSmall + kOne + "--users 20 --epochs 1 --backend cuda --negatives 9 --graph --ranks " +
+            ranks,
         true, "", "train_sequence_emulated");
     REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
     CHECK(outcome.out.find("--graph: " + what) != std::string::npos);
