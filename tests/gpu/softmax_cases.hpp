@@ -34,12 +34,11 @@ inline Case::Result on_gpu(const Case& c) {
   const OnGpu<double> shares(backend, c.shares), loss(backend, {1.0});  // the loss is added
   SampledSoftmax softmax(backend, {.scale = c.scale, .normalizer = 1});
   softmax.set_normalizer(c.normalizer);
-  softmax.forward_backward(c.batch(q.data(), p.data(), v.data(), {p_ids.data(), c.p_ids.size()},
-                                   {v_ids.data(), c.v_ids.size()}, {p_log.data(), c.p_log.size()},
-                                   {v_log.data(), c.v_log.size()},
-                                   {shares.data(), c.shares.size()}),
-                           {dq.data(), c.n, c.width}, {dp.data(), c.n, c.width},
-                           {dv.data(), c.m, c.width}, loss.data());
+  softmax.forward_backward(
+      c.batch(q.data(), p.data(), v.data(), {p_ids.data(), c.p_ids.size()},
+              {v_ids.data(), c.v_ids.size()}, {p_log.data(), c.p_log.size()},
+              {v_log.data(), c.v_log.size()}, {shares.data(), c.shares.size()}),
+      {dq.data(), c.n, c.width}, {dp.data(), c.n, c.width}, {dv.data(), c.m, c.width}, loss.data());
   return {loss.read()[0] - 1, dq.read(), dp.read(), dv.read()};
 }
 
