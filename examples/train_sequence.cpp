@@ -70,6 +70,8 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["threads_per_rank"] = options.threads_per_rank;
   json["plan"] = options.plan;
   json["virtual_ranks"] = options.virtual_ranks;
+  if (options.graph)
+    json["graph"] = {{"captured", result.graph.captured}, {"replayed", result.graph.replayed}};
   json["model"] = options.model;
   json["width"] = options.width;
   json["blocks"] = options.blocks;
@@ -136,6 +138,7 @@ void run(const Options& given) {
       data.description(), support::grouped(data.train().size()),
       support::grouped(data.test().size()), options.ranks, options.threads_per_rank,
       options.backend, options.plan, options.model, options.width, options.blocks, options.heads);
+  if (!options.called.empty()) fmt::print("--graph: {}\n", options.called);
   support::check_output();
   const Result result = train(options, data);
   Best best;

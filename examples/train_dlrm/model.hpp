@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/step_graph.hpp"
 #include "batch_memory.hpp"
 #include "dense_contents.hpp"
 #include "embeddings.hpp"
@@ -10,7 +11,6 @@
 #include "plans.hpp"
 #include "rank_model.hpp"
 #include "ranks.hpp"
-#include "step_graph.hpp"
 #include "vector_ops.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
@@ -47,7 +47,7 @@ struct ModelParts {
   Backend gradients;  ///< the same memory; in whose order gradients are summed over ranks
   std::unique_ptr<Interaction> interaction;
   std::unique_ptr<Embeddings> embeddings;
-  StepGraph<Backend> graph;
+  support::StepGraph<Backend> graph;
 };
 
 /// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the
@@ -160,7 +160,7 @@ class Model final : public RankModel {
     graph_.run(sizes, stale != 0, [&] { train_on(ids, batch.size, step, next); });
   }
 
-  GraphCounts graph_counts() const override { return graph_.counts(); }
+  support::GraphCounts graph_counts() const override { return graph_.counts(); }
 
   void exchange(std::span<const std::size_t> to, std::span<const std::size_t> from) override {
     const auto room = [&](auto& buffer, std::span<const std::size_t> counts) {
@@ -370,7 +370,7 @@ class Model final : public RankModel {
   tessera::DenseParameters<Backend> parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
-  StepGraph<Backend> graph_;
+  support::StepGraph<Backend> graph_;
   BatchMemory<Backend> samples_;
   Matrix vectors_, vector_gradients_;        ///< [batch, columns and wide]
   Matrix products_, product_gradients_;      ///< [batch, columns of the interaction]

@@ -4,13 +4,13 @@
 // The trainer's model on a GPU. Ranks are threads that share it, or have one each
 // (optional_nccl.cu); each has a stream, and others to sum gradients and to route ahead on.
 #include "../support/outbox.cuh"
+#include "../support/step_graph.cuh"
 #include "backends.hpp"
 #include "batch_memory.hpp"
 #include "cuda_embeddings.hpp"
 #include "interaction_of.hpp"
 #include "model.hpp"
 #include "plans.hpp"
-#include "step_graph.cuh"
 #include "vector_ops.cuh"
 
 #include <tessera/comm/rank_memory.cuh>
@@ -35,7 +35,9 @@ namespace dlrm {
 
 using namespace tessera;
 
+using support::CountedMemory;
 using support::Outbox;
+using support::StepGraph;
 
 /// On a GPU: they are copied there. `in_place`: those of training have their places and sizes for as
 /// long as batches allow; lists have bounds, which grow where a batch of some rank has more.

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/step_graph.hpp"
 #include "embeddings.hpp"
 #include "model_shape.hpp"
 #include "options.hpp"
 #include "plans.hpp"
 #include "spans.hpp"
-#include "step_graph.hpp"
 
 #include <tessera/sharding/fixed_sums.hpp>
 #include <tessera/update/virtual_ranks.hpp>
@@ -89,7 +89,7 @@ class RankModel {
   /// started meanwhile.
   virtual void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
                      const tessera::ClickBatch<std::int32_t>* next) = 0;
-  virtual GraphCounts graph_counts() const = 0;
+  virtual support::GraphCounts graph_counts() const = 0;
   /// The mean losses of the steps since the last call, added up, over all ranks. Collective.
   virtual double take_loss() = 0;
   /// Sends so many bytes to each rank and receives so many, as a step's exchanges are sent; sums the

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/step_graph.hpp"
 #include "clicks.hpp"
 #include "options.hpp"
 #include "ranks.hpp"
 #include "run_log.hpp"
-#include "step_graph.hpp"
 
 #include <tessera/tables/cache_counters.hpp>
 
@@ -37,7 +37,7 @@ struct Result {
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
   tessera::detail::CacheCounters cache;  ///< of this rank's tables in files
-  GraphCounts graph;                     ///< of the first rank
+  support::GraphCounts graph;            ///< of the first rank
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
 };

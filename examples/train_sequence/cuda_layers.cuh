@@ -5,8 +5,7 @@
 #include "blocks.hpp"
 #include "items.hpp"
 
-#include <tessera/comm/rank_memory.cuh>
-#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/comm/any_communicator.hpp>
 #include <tessera/cuda/backend.cuh>
 
 #include <cstdint>
@@ -16,13 +15,11 @@
 
 namespace sequence {
 
-using CudaRanks = tessera::BasicThreadCommunicator<tessera::CudaTransfer>;
-
 /// `make_block` on a GPU.
 std::unique_ptr<Block> make_cuda_block(const tessera::Cuda& backend, int width, int heads,
                                        std::int64_t max_length);
 /// `make_items` on a GPU.
-std::unique_ptr<Items> make_cuda_items(CudaRanks& ranks, const tessera::Cuda& backend,
-                                       const ItemsOptions& options);
+std::unique_ptr<Items> make_cuda_items(tessera::AnyCommunicator& ranks,
+                                       const tessera::Cuda& backend, const ItemsOptions& options);
 
 }  // namespace sequence

@@ -33,7 +33,8 @@ struct Found {
 };
 
 /// The table of items, cut over the ranks, with Adam. Ids are given in the host's memory, vectors
-/// and gradients are in the backend's. All calls are collective. The events of a rank's histories
+/// and gradients are in the backend's. All calls but `ask` and `set_learning_rate` are collective,
+/// and what these tell is read by the calls after them. The events of a rank's histories
 /// and the negatives are two sequence features: a row travels once to each rank that asks for it,
 /// however often it asks.
 class Items {
@@ -41,12 +42,17 @@ class Items {
   virtual ~Items() = default;
   virtual std::int64_t rows() const = 0;
   /// Of the parts of this rank's batch, each of which asks for the negatives, too. `histories`: how
-  /// many a part has at most, over all ranks. The vectors stay until the next call.
-  virtual Found look_up(std::span<const Asked> parts, std::int64_t histories,
-                        std::span<const std::int32_t> negatives) = 0;
-  /// One gradient for each id of the last look_up; an id that stands several times gets their sum.
+  /// many a part has at most, over all ranks. `room`: of a GPU's vectors of events; where there are
+  /// fewer ids, zeros follow.
+  virtual void ask(std::span<const Asked> parts, std::int64_t histories,
+                   std::span<const std::int32_t> negatives, std::int64_t room) = 0;
+  virtual void set_learning_rate(float rate) = 0;
+  /// What was asked for. The vectors stay until the next call.
+  virtual Found look_up() = 0;
+  /// One gradient for each vector of the last look_up, of which those beyond the ids are not used;
+  /// an id that stands several times gets their sum.
   virtual void update(tessera::MatrixView<const float> events,
-                      tessera::MatrixView<const float> negatives, float learning_rate) = 0;
+                      tessera::MatrixView<const float> negatives) = 0;
   /// What gets no update: [ids, width] into `vectors`.
   virtual void evaluate(std::span<const std::int32_t> ids, tessera::MatrixView<float> vectors) = 0;
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
@@ -60,6 +66,7 @@ struct ItemsOptions {
   int width = 0;
   std::uint64_t seed = 0;
   int virtual_ranks = 0;  ///< gradients are summed part by part, so many over all ranks; 0: by rank
+  bool captured = false;  ///< calls are captured in a CUDA graph; `room` is what they are made for
 };
 
 /// On the host.

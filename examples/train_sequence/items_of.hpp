@@ -12,6 +12,7 @@
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/initializers.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -65,6 +66,7 @@ class ItemTable final : public Items {
       : backend_(backend),
         rows_(options.rows),
         width_(options.width),
+        captured_(options.captured),
         sent_ids_(backend),
         sent_offsets_(backend),
         collection_(
@@ -72,11 +74,12 @@ class ItemTable final : public Items {
             layout_of(options.plan, options.hot_rows, ranks.size(), options.rows, options.width),
             {.seed = options.seed,
              .initialize = {.standard_deviation = 0.02f},
+             .equal_batches = options.captured,
              .gradient_blocks = options.virtual_ranks}) {}
 
   std::int64_t rows() const override { return rows_; }
-  Found look_up(std::span<const Asked> parts, std::int64_t histories,
-                std::span<const std::int32_t> negatives) override {
+  void ask(std::span<const Asked> parts, std::int64_t histories,
+           std::span<const std::int32_t> negatives, std::int64_t room) override {
     // every part has as many samples, so that they are the blocks of its gradients: its histories,
     // some without ids, and one that has the negatives
     ids_.clear();
@@ -96,17 +99,25 @@ class ItemTable final : public Items {
     }
     const std::int64_t negative_ids = std::ssize(parts) * std::ssize(negatives),
                        event_ids = std::ssize(ids_) - negative_ids;
-    const tessera::MatrixView<float> of_events = room(event_ids, events_),
-                                     of_negatives = room(negative_ids, negatives_);
-    found_ = collection_.forward(batch(std::ssize(parts) * (histories + 1), event_ids),
-                                 {{0, of_events}, {1, of_negatives}});
+    room_ = std::max(room, event_ids);
+    if (captured_) ids_.resize(static_cast<std::size_t>(room_ + negative_ids));
+    batch_ = batch(std::ssize(parts) * (histories + 1), captured_ ? room_ : event_ids);
+  }
+  void set_learning_rate(float rate) override { collection_.set_learning_rate(rate); }
+  Found look_up() override {
+    const tessera::MatrixView<float> of_events = vectors(room_, events_),
+                                     of_negatives = vectors(bounds_[1], negatives_);
+    if (const std::int64_t beyond = room_ - bounds_[0]; beyond > 0)
+      backend_.fill_zero(of_events.row(bounds_[0]),
+                         static_cast<std::size_t>(beyond * width_) * sizeof(float));
+    found_ =
+        collection_.forward(batch_, {{0, of_events.row_range(0, bounds_[0])}, {1, of_negatives}});
     return {of_events, of_negatives};
   }
-  void update(tessera::MatrixView<const float> events, tessera::MatrixView<const float> negatives,
-              float learning_rate) override {
-    collection_.set_learning_rate(learning_rate);
-    collection_.backward(found_,
-                         {found_.sequence(0).per_id(events), found_.sequence(1).per_id(negatives)});
+  void update(tessera::MatrixView<const float> events,
+              tessera::MatrixView<const float> negatives) override {
+    collection_.backward(found_, {found_.sequence(0).per_id(events.row_range(0, bounds_[0])),
+                                  found_.sequence(1).per_id(negatives)});
   }
   void evaluate(std::span<const std::int32_t> ids, tessera::MatrixView<float> vectors) override {
     const std::int64_t count = std::ssize(ids);
@@ -119,10 +130,10 @@ class ItemTable final : public Items {
  private:
   using Floats = tessera::Buffer<float, Backend>;
 
-  tessera::MatrixView<float> room(std::int64_t ids, Floats& memory) const {
+  tessera::MatrixView<float> vectors(std::int64_t ids, Floats& memory) const {
     return {memory.resize(backend_, static_cast<std::size_t>(ids * width_)).data(), ids, width_};
   }
-  /// Of the two features' ids and offsets; the first has so many ids.
+  /// Of the two features' ids and offsets; the first has so many ids, or room for them.
   tessera::KeyedJagged<std::int32_t> batch(std::int64_t samples, std::int64_t events) {
     bounds_ = {events, std::ssize(ids_) - events};
     tessera::KeyedJagged<std::int32_t> batch{
@@ -133,12 +144,15 @@ class ItemTable final : public Items {
 
   Backend backend_;
   std::int64_t rows_, width_;
+  bool captured_;
   Outbox<std::int32_t, Backend> sent_ids_;
   Outbox<std::int64_t, Backend> sent_offsets_;
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> found_;
   std::vector<std::int32_t> ids_;
   std::vector<std::int64_t> offsets_, bounds_;
+  tessera::KeyedJagged<std::int32_t> batch_;  ///< that was asked for
+  std::int64_t room_ = 0;
   Floats events_, negatives_;
 };
 

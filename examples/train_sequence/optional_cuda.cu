@@ -2,11 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The trainer's model on a GPU, which ranks share: they are threads with a stream each.
+#include "../support/step_graph.cuh"
 #include "backends.hpp"
 #include "cuda_layers.cuh"
 #include "model.hpp"
 #include "vector_ops.cuh"
 
+#include <tessera/comm/rank_memory.cuh>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/kernels.cuh>
 #include <tessera/dense/dense.cuh>
 #include <tessera/sequence/sampled_softmax.cuh>
@@ -22,20 +26,26 @@ using namespace tessera;
 /// and gone after it.
 struct CudaRank {
   explicit CudaRank(ThreadCommunicator& threads)
-      : communicator(threads.group(), threads.rank(), CudaTransfer(backend)) {}
+      : of_threads(threads.group(), threads.rank(), CudaTransfer(backend)),
+        communicator(threads.size() > 1 ? AnyCommunicator(of_threads) : AnyCommunicator(self)) {}
 
+  support::CountedMemory memory;
   gpu::Stream stream;
-  Cuda backend{{.stream = stream.get()}};
-  CudaRanks communicator;
+  Cuda backend{{.stream = stream.get(), .memory = memory}};
+  BasicSelfCommunicator<CudaTransfer> self{CudaTransfer(backend)};  ///< of one rank: waits for none
+  BasicThreadCommunicator<CudaTransfer> of_threads;
+  AnyCommunicator communicator;
 };
 
-class CudaModel final : private CudaRank, public Model<Cuda, CudaRanks> {
+class CudaModel final : private CudaRank, public Model<Cuda, AnyCommunicator> {
  public:
   CudaModel(ThreadCommunicator& ranks, const Options& options, std::int64_t items)
       : CudaRank(ranks),
-        Model<Cuda, CudaRanks>(
+        Model<Cuda, AnyCommunicator>(
             ranks, communicator, backend, options,
-            make_parts(backend, communicator, options, items, make_cuda_block, make_cuda_items)) {}
+            make_parts(backend, communicator, options, items, make_cuda_block, make_cuda_items),
+            options.graph ? support::StepGraph<Cuda>(backend, memory)
+                          : support::StepGraph<Cuda>()) {}
 };
 
 std::unique_ptr<RankModel> make_cuda_model(ThreadCommunicator& ranks, const Options& options,

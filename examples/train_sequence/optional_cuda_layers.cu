@@ -13,9 +13,10 @@ std::unique_ptr<sequence::Block> sequence::make_cuda_block(const tessera::Cuda& 
   return make_block_of<AllShapes>(backend, width, heads, max_length);
 }
 
-std::unique_ptr<sequence::Items> sequence::make_cuda_items(CudaRanks& ranks,
+std::unique_ptr<sequence::Items> sequence::make_cuda_items(tessera::AnyCommunicator& ranks,
                                                            const tessera::Cuda& backend,
                                                            const ItemsOptions& options) {
-  using Table = ItemTable<tessera::Cuda, CudaRanks, tessera::Widths<8, 16, 32, 64, 128>>;
+  using Table =
+      ItemTable<tessera::Cuda, tessera::AnyCommunicator, tessera::Widths<8, 16, 32, 64, 128>>;
   return std::make_unique<Table>(ranks, backend, options);
 }

@@ -9,8 +9,11 @@
 
 #include <tessera/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace sequence {
@@ -21,8 +24,38 @@ using namespace support;
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 2> kModels{"next-item", "ranking"};
 
-void check(const Options& options) {
+/// What a step has that cannot be captured: with --graph it is called all the same.
+struct Uncaptured {
+  std::string_view what, called, why;
+  bool all;
+  bool (*given)(const Options&);
+};
+constexpr std::array<Uncaptured, 2> kUncaptured{
+    {{"--virtual-ranks", "all of a step is",
+      "sums have other bits where rows without a history make room", true,
+      [](const Options& o) { return o.virtual_ranks > 0; }},
+     {"--ranks above 1", "lookups, exchanges and updates are",
+      "ranks that share one GPU meet on the host", false,
+      [](const Options& o) { return o.ranks > 1; }}}};
+
+/// The lines of --help that say so.
+std::string uncaptured() {
+  std::string text = "What --graph does not capture:\n";
+  for (const Uncaptured& u : kUncaptured)
+    text += fmt::format("  with {}: {} called: {}\n", u.what, u.called, u.why);
+  return text;
+}
+
+void check(Options& options) {
   using tessera::require;
+  require<CLI::ValidationError>(!options.graph || options.backend == "cuda",
+                                "--backend {} takes no --graph: graphs are CUDA's",
+                                options.backend);
+  for (const Uncaptured& u : kUncaptured)
+    if (options.graph && u.given(options)) {
+      options.graph = !u.all;
+      options.called = fmt::format("{} called, with {}: {}", u.called, u.what, u.why);
+    }
   check_paths({{"--data", options.data}},
               {{"--predictions", options.predictions}, {"--json", options.json}});
   require<CLI::ValidationError>(
@@ -62,6 +95,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "train_sequence");
   app.option_defaults()->always_capture_default();
   app.get_formatter()->column_width(44);
+  app.footer(uncaptured());
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   const auto add = [&](const char* name, auto& value, const char* what) {
     return app.add_option(name, value, what);
@@ -116,6 +150,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
              "Where tables and layers are and are computed; cuda: on a GPU that the ranks share, "
              "with every other option"),
          kBackends);
+  app.add_flag("--graph", options.graph,
+               "Of --backend cuda: capture a step after two that were called, and replay it; "
+               "batches with fewer histories are called");
   choose(add("--plan", options.plan, "How the table of items is cut over the ranks"), kPlans);
   limit(add("--hot-rows", options.hot_rows,
             "First rows of the table that --plan hot-rows copies to every rank: for items that are "

@@ -28,6 +28,8 @@ struct Options {
   std::string plan = "row-wise";
   int hot_rows = 100;     ///< of the table, that `hot-rows` copies
   int virtual_ranks = 0;  ///< 0: as many as ranks, any number
+  bool graph = false;     ///< what can be captured of a step is, in a CUDA graph
+  std::string called;     ///< what --graph does not capture here, and why; empty: nothing
 
   std::string model = "next-item";
   int width = 64;

@@ -9,7 +9,7 @@
 namespace sequence {
 
 /// How numbers that the host works out for a step come into a backend's memory, where they stay
-/// until the step after the next. On a GPU: vector_ops.cuh.
+/// until the next are sent. On a GPU, in one place (vector_ops.cuh).
 template <class T, class Backend>
 class Outbox;
 

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/step_graph.hpp"
+
 #include <tessera_data/histories.hpp>
 
 #include <cstdint>
@@ -47,6 +49,7 @@ class RankModel {
   virtual std::int64_t part_begin(std::int64_t size, int k) const = 0;
   /// Of all steps since the last call and of all ranks. Collective.
   virtual double take_losses() = 0;
+  virtual support::GraphCounts graph_counts() const = 0;
 
   /// A step of the next-item model. `histories`: how many a part has at most; `keys`: of each
   /// history, for dropout; `global_targets`: of all ranks.

@@ -139,6 +139,7 @@ class Rank {
     result.tokens_per_second = static_cast<double>(tokens) / seconds;
     result.steps = steps;
     result.dense_parameters = model_->dense_parameters();
+    result.graph = model_->graph_counts();
     result.embedding_parameters = data_.histories().items * options_.width;
   }
 

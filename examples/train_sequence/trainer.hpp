@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/step_graph.hpp"
 #include "data.hpp"
 #include "options.hpp"
 
@@ -28,6 +29,7 @@ struct Result {
   std::string predictions;  ///< lines, of the test, if asked for
   int best_epoch = 0;       ///< of --epochs auto
   std::int64_t steps = 0, dense_parameters = 0, embedding_parameters = 0;
+  support::GraphCounts graph;  ///< of the first rank
 };
 
 /// Returns the options with what was not given as the data ask for.

@@ -22,7 +22,7 @@ namespace sequence {
 template <class T>
 class Outbox<T, tessera::Cuda> : public support::Outbox<T> {
  public:
-  explicit Outbox(const tessera::Cuda& backend) : support::Outbox<T>(backend, 0) {}
+  explicit Outbox(const tessera::Cuda& backend) : support::Outbox<T>(backend, 0, true) {}
 };
 
 template <>

@@ -35,6 +35,22 @@ TEST_CASE("loss and gradient by their definition") {
   CHECK(gradient.margin_untouched());
 }
 
+TEST_CASE("rows of shares: a part of share 0 counts for nothing") {
+  const Matrix<float> logits(5, 1, 0, 4);
+  Matrix<float> gradient(5, 1, 0), alone(3, 1, 0);
+  const std::vector<float> labels{1, 0, 1, 0, 1};
+  const std::vector<double> shares{0.125, 0.125, 0.125, 0, 0};
+  const double loss = BinaryCrossEntropyWithLogits{.shares = shares}.forward_backward(
+                   logits.view(), labels, gradient.view()),
+               expected = BinaryCrossEntropyWithLogits{.normalizer = 8}.forward_backward(
+                   logits.view().row_range(0, 3), std::span(labels).first(3), alone.view());
+  CHECK(loss == expected);  // eighths are exact
+  for (std::int64_t i = 0; i < 5; ++i) CHECK(gradient(i, 0) == (i < 3 ? alone(i, 0) : 0.0f));
+  CHECK_THROWS_WITH_AS((BinaryCrossEntropyWithLogits{.shares = std::span(shares).first(4)}.forward(
+                           logits.view(), labels)),
+                       "BinaryCrossEntropyWithLogits: 4 shares for 5 logits", InvalidArgument);
+}
+
 TEST_CASE("no overflow at any logit") {
   const float huge = std::numeric_limits<float>::max();
   Matrix<float> logits(4, 1, 0), gradient(4, 1, 0);

@@ -842,6 +842,13 @@ TEST_CASE("loss: value and gradient; large logits") {
         loss.data());
     CHECK(loss.read()[0] - 1 == doctest::Approx(expected).epsilon(1e-9));
     CHECK(nearly(gradient.read(), gradients, 1e-9));
+    const OnGpu<double> shares(backend, std::vector<double>{0.5, 0, 2}), of_shares(backend, {1.0});
+    BinaryCrossEntropyWithLogits{.shares = {shares.data(), 3}}.forward_backward(
+        backend, {device_logits.data(), 3, 1}, {device_labels.data(), 3}, {gradient.data(), 3, 1},
+        of_shares.data());
+    CHECK(of_shares.read()[0] - 1 == doctest::Approx(2 * std::log1p(std::exp(double{logits[2]}))));
+    CHECK(gradient.read()[1] == 0);
+    CHECK(gradient.read()[2] == doctest::Approx(2000 * gradients[2]));
     for (const float label : {-0.5f, 2.0f}) {
       const OnGpu<float> bad_label(backend, {label});
       const OnGpu<double> bad_loss(backend, {1.0});

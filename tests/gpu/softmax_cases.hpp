@@ -31,14 +31,14 @@ inline Case::Result on_gpu(const Case& c) {
       v_log(backend, c.v_log), dq(backend, as_large(c.q)), dp(backend, as_large(c.p)),
       dv(backend, as_large(c.v));
   const OnGpu<std::int32_t> p_ids(backend, c.p_ids), v_ids(backend, c.v_ids);
-  const OnGpu<double> loss(backend, {1.0});  // the loss is added
+  const OnGpu<double> shares(backend, c.shares), loss(backend, {1.0});  // the loss is added
   SampledSoftmax softmax(backend, {.scale = c.scale, .normalizer = 1});
   softmax.set_normalizer(c.normalizer);
-  softmax.forward_backward(c.batch(q.data(), p.data(), v.data(), {p_ids.data(), c.p_ids.size()},
-                                   {v_ids.data(), c.v_ids.size()}, {p_log.data(), c.p_log.size()},
-                                   {v_log.data(), c.v_log.size()}),
-                           {dq.data(), c.n, c.width}, {dp.data(), c.n, c.width},
-                           {dv.data(), c.m, c.width}, loss.data());
+  softmax.forward_backward(
+      c.batch(q.data(), p.data(), v.data(), {p_ids.data(), c.p_ids.size()},
+              {v_ids.data(), c.v_ids.size()}, {p_log.data(), c.p_log.size()},
+              {v_log.data(), c.v_log.size()}, {shares.data(), c.shares.size()}),
+      {dq.data(), c.n, c.width}, {dp.data(), c.n, c.width}, {dv.data(), c.m, c.width}, loss.data());
   return {loss.read()[0] - 1, dq.read(), dp.read(), dv.read()};
 }
 
@@ -70,6 +70,7 @@ TEST_CASE(
     for (const bool corrected : {false, true}) {
       softmax_cases::Case some(9, 12, 5, corrected);
       some.scale = 1.7f, some.normalizer = 11;
+      if (corrected) some.shares = {0.5, 0, 0.01, 2, 0.3, 0, 0.1, 0.1, 0.2};
       softmax_cases::check(some);
     }
     softmax_cases::check({3, 300, 2, true});  // more negatives than a block has threads

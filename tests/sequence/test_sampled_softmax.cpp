@@ -24,8 +24,8 @@ struct Case : softmax_reference::Case {
              std::vector<float>(v.size(), 9.0f)};
     SampledSoftmax softmax(Host({.threads = threads}), {.scale = scale, .normalizer = normalizer});
     r.loss = softmax.forward_backward(
-        batch(q.data(), p.data(), v.data(), p_ids, v_ids, p_log, v_log), {r.dq.data(), n, width},
-        {r.dp.data(), n, width}, {r.dv.data(), m, width});
+        batch(q.data(), p.data(), v.data(), p_ids, v_ids, p_log, v_log, shares),
+        {r.dq.data(), n, width}, {r.dp.data(), n, width}, {r.dv.data(), m, width});
     return r;
   }
 };
@@ -37,6 +37,7 @@ TEST_CASE("loss and gradients, with and without the correction, accidental hits 
     Case test(9, 12, 5, corrected);
     test.scale = 1.7f;
     test.normalizer = 11;
+    if (corrected) test.shares = {0.5, 0, 0.01, 2, 0.3, 0, 0.1, 0.1, 0.2};
     const Case::Result result = test.run();
     CHECK(result.loss == doctest::Approx(test.loss()).epsilon(1e-6));
     const auto check = [&](std::vector<float>& x, const std::vector<float>& gradient) {

@@ -28,6 +28,7 @@ struct Case {
   std::vector<float> q, p, v, p_log, v_log;
   std::vector<std::int32_t> p_ids, v_ids;
   std::int64_t normalizer = 0;
+  std::vector<double> shares{};  ///< of rows, in place of 1 / normalizer
 
   Case(std::int64_t rows, std::int64_t negatives, std::int64_t columns, bool correct = false)
       : n(rows), m(negatives), width(columns), corrected(correct) {
@@ -61,14 +62,15 @@ struct Case {
                                           std::span<const std::int32_t> positive_ids,
                                           std::span<const std::int32_t> negative_ids,
                                           std::span<const float> positive_log_q,
-                                          std::span<const float> negative_log_q) const {
+                                          std::span<const float> negative_log_q,
+                                          std::span<const double> shares_of_rows) const {
     return {{queries, n, width}, {positives, n, width}, {negatives, m, width}, positive_ids,
-            negative_ids,        positive_log_q,        negative_log_q};
+            negative_ids,        positive_log_q,        negative_log_q,        shares_of_rows};
   }
 
  private:
   double definition(Result* gradients) const {
-    const double share = n == 0 ? 0 : 1.0 / static_cast<double>(normalizer > 0 ? normalizer : n);
+    const double alike = n == 0 ? 0 : 1.0 / static_cast<double>(normalizer > 0 ? normalizer : n);
     double sum = 0;
     std::vector<double> weights(static_cast<std::size_t>(m)), dq(q.size()), dp(p.size()),
         dv(v.size());
@@ -86,7 +88,8 @@ struct Case {
             v_ids[j] == p_ids[i] ? 0.0 : std::exp(product(v, j) - (corrected ? v_log[j] : 0.0f));
         all += weights[j];
       }
-      sum += std::log(all) - own;
+      const double share = shares.empty() ? alike : shares[i];
+      sum += (std::log(all) - own) * share;
       const double factor = share * scale, d_own = factor * (std::exp(own) / all - 1);
       for (std::int64_t c = 0; c < width; ++c) {
         dq[i * width + c] = d_own * p[i * width + c];
@@ -102,7 +105,7 @@ struct Case {
       gradients->dp.assign(dp.begin(), dp.end());
       gradients->dv.assign(dv.begin(), dv.end());
     }
-    return sum * share;
+    return sum;
   }
 };
 

@@ -13,6 +13,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -138,7 +139,7 @@ TEST_CASE("every option of --help, on both backends: the same losses, scores and
     CHECK(high - low > 1000 * most);
   }
   // those of the other tests of this file, and those that say something and end
-  all += " --backend --json --resume --users --items --help --version ";
+  all += " --backend --graph --json --resume --users --items --help --version ";
   const Outcome help = train_dlrm("--help", false, "", "train_sequence_emulated");
   const std::regex line("\n  (--[a-z0-9-]+)");
   int options = 0;
@@ -169,6 +170,63 @@ TEST_CASE("on the GPU: the same bits again, and with --virtual-ranks on any numb
     same(one, trained(parts + " --ranks 2 --plan row-wise"));
     same(one, trained(parts + " --ranks 4 --plan grid"));
     CHECK(one.at("loss") != trained(how + " --ranks 3").at("loss"));
+  }
+}
+
+TEST_CASE("--graph: steps that are captured and replayed give the model of steps that are called") {
+  const TemporaryFolder folder;
+  // the last batch of an epoch has one history, so that some ranks have none
+  const std::string how =
+      kSmall + kOne + "--users 44 --batch-size 17 --backend cuda --epochs 2 --negatives ";
+  const auto same = [](const nlohmann::json& a, const nlohmann::json& b) {
+    for (const char* key : kScores)
+      if (a.contains(key)) CHECK(a.at(key) == b.at(key));
+  };
+  struct Case {
+    std::string how, ranks;
+  };
+  for (const Case& one : {Case{"40 --popularity 0.5 --log-q --validate", "1"},
+                          {"30 --dropout 0", "3 --plan hot-rows"},
+                          {"9 --model ranking --validate --predictions ", "1"},
+                          {"9 --model ranking --predictions ", "2 --plan column-wise"}}) {
+    CAPTURE(one.how);
+    CAPTURE(one.ranks);
+    const bool predicts = one.how.ends_with("--predictions ");
+    const auto on = [&](const std::string& flag) {
+      const std::string file = "'" + (folder.path / ("p" + flag)).string() + "'";
+      return trained(how + one.how + (predicts ? file : "") + " --ranks " + one.ranks + flag);
+    };
+    const nlohmann::json called = on(""), graph = on(" --graph");
+    CHECK(graph.at("loss") == called.at("loss"));
+    same(graph, called);
+    CHECK(!called.contains("graph"));
+    CHECK(graph.at("graph").at("captured") >= 1);
+    // of 16 whole batches two are called first, and again when there was no room
+    CHECK(graph.at("graph").at("replayed") >= 8);
+    if (!predicts) continue;
+    const Predictions expected(folder.path / "p"), found(folder.path / "p --graph");
+    REQUIRE(expected.logits.size() >= 44);
+    CHECK((found.samples == expected.samples));
+    CHECK((found.logits == expected.logits));
+  }
+  // saved between replays: the GPU alone knows the number of steps
+  const std::string saved =
+      how + "40 --ranks 1 --graph --save-every 7 --save '" + folder.path.string() + "'";
+  const nlohmann::json whole = trained(saved);
+  REQUIRE(whole.at("steps") == 18);
+  REQUIRE(std::filesystem::remove_all(folder.path / "step-000000000018") > 0);
+  same(trained(saved + " --resume"), whole);
+  // what is not captured is called, and said
+  for (const auto& [ranks, what] : std::vector<std::pair<std::string, std::string>>{
+           {"2", "lookups, exchanges and updates are called, with --ranks above 1: "},
+           {"2 --virtual-ranks 2", "all of a step is called, with --virtual-ranks: "}}) {
+    const Outcome outcome = train_dlrm(
+        kSmall + kOne + "--users 20 --epochs 1 --backend cuda --negatives 9 --graph --ranks " +
+            ranks,
+        true, "", "train_sequence_emulated");
+    REQUIRE_MESSAGE(outcome.status == 0, outcome.err);
+    CHECK(outcome.out.find("--graph: " + what) != std::string::npos);
+    CHECK(outcome.json.contains("graph") == (ranks == "2"));
   }
 }
 
@@ -206,6 +264,8 @@ TEST_CASE("what a backend cannot do is one line") {
   fails(1, kTiny + "--backend cuda", "--backend cuda: this program was built without it",
         "train_sequence");
   fails(2, "--backend gpu", "--backend", "train_sequence");
+  fails(2, kTiny + "--graph", "--backend host takes no --graph: graphs are CUDA's",
+        "train_sequence");
   fails(1, kTiny + "--backend cuda --negatives 40 --learning-rate 1e30", "the training diverged",
         "train_sequence_emulated");
 }

@@ -29,7 +29,7 @@ struct Kernel<BinaryCrossEntropy, Cuda> {
     const std::int64_t blocks = gpu::ceil_divide(p.logits.rows, gpu::dense_threads);
     auto* const block_losses = backend.scratch_for<double>(gpu::ScratchSlot::entries, blocks);
     backend.launch("binary_cross_entropy", blocks, gpu::dense_threads, gpu::binary_cross_entropy<>,
-                   p.logits, p.labels, p.gradient, p.scale, block_losses);
+                   p.logits, p.labels, p.shares, p.gradient, p.scale, block_losses);
     backend.launch("add_losses", 1, gpu::dense_threads, gpu::add_losses<>, block_losses,
                    static_cast<int>(blocks), p.scale, p.loss);
   }

@@ -388,20 +388,22 @@ __device__ double sum_of_block(double value) {
 }
 
 /// Computes losses, a thread per sample; they are summed in double, per block. A label outside [0,
-/// 1] makes the loss NaN.
+/// 1] makes the loss NaN. `shares`: of samples, or null.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
     binary_cross_entropy(const MatrixView<const float> logits, const float* labels,
-                         const MatrixView<float> gradient, const double scale,
+                         const double* shares, const MatrixView<float> gradient, const double scale,
                          double* block_losses) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
   double loss = 0;
   if (i < logits.rows) {
     const double x = logits(i, 0), y = labels[i];
-    const double small = exp(-fabs(x));
+    const double share = shares == nullptr ? 1.0 : shares[i], small = exp(-fabs(x));
     loss = y >= 0 && y <= 1 ? (x > 0 ? x : 0) - x * y + log1p(small) : nan("");
+    loss *= share;
     if (gradient.data != nullptr)
-      gradient(i, 0) = static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * scale);
+      gradient(i, 0) =
+          static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * (share * scale));
   }
   loss = sum_of_block<dense_threads>(loss);
   if (threadIdx.x == 0) block_losses[blockIdx.x] = loss;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <span>
 
 namespace tessera { inline namespace v0 {
@@ -17,11 +18,12 @@ namespace tessera { inline namespace v0 {
 namespace op {
 
 /// Adds scale * sum(max(x, 0) - x*y + log(1 + exp(-|x|))) to `loss`; gradient becomes scale *
-/// (sigmoid(x) - y).
+/// (sigmoid(x) - y). Each row is taken times its share, if there are shares.
 struct BinaryCrossEntropy {
   struct Parameters {
     MatrixView<const float> logits;  ///< [batch, 1], not empty
     const float* labels = nullptr;   ///< [batch]
+    const double* shares = nullptr;  ///< [batch], or null
     MatrixView<float> gradient;      ///< [batch, 1], or empty
     double scale = 1;
     double* loss = nullptr;
@@ -37,11 +39,11 @@ struct Kernel<BinaryCrossEntropy, Host> {
       require(y >= 0.0 && y <= 1.0,
               "BinaryCrossEntropyWithLogits: the label of sample {} is {}; labels are in [0, 1]", i,
               y);
-      const double small = std::exp(-std::abs(x));
-      sum += std::max(x, 0.0) - x * y + std::log1p(small);
+      const double share = p.shares == nullptr ? 1.0 : p.shares[i], small = std::exp(-std::abs(x));
+      sum += (std::max(x, 0.0) - x * y + std::log1p(small)) * share;
       if (p.gradient.data)
         p.gradient(i, 0) =
-            static_cast<float>(((x >= 0.0 ? 1.0 : small) / (1.0 + small) - y) * p.scale);
+            static_cast<float>(((x >= 0.0 ? 1.0 : small) / (1.0 + small) - y) * (share * p.scale));
     }
     *p.loss += sum * p.scale;
   }
@@ -58,6 +60,9 @@ struct Kernel<BinaryCrossEntropy, Host> {
 ///     const double loss = mean.forward_backward(logits, labels, d_logits);
 struct BinaryCrossEntropyWithLogits {
   std::int64_t normalizer = 0;
+  /// [batch], in the backend's memory: what each row's loss is multiplied by, in place of dividing
+  /// by `normalizer`; a row of share 0 counts for nothing. None: all count alike.
+  std::span<const double> shares{};
 
   /// Adds the loss of these rows, divided by `normalizer`, to `loss`; everything is in the
   /// backend's memory, so that the host need not wait. On one of several ranks that is its share;
@@ -104,9 +109,18 @@ struct BinaryCrossEntropyWithLogits {
             logits.columns);
     require(static_cast<std::int64_t>(labels.size()) == logits.rows,
             "BinaryCrossEntropyWithLogits: {} labels for {} logits", labels.size(), logits.rows);
+    require(shares.empty() || std::ssize(shares) == logits.rows,
+            "BinaryCrossEntropyWithLogits: {} shares for {} logits", shares.size(), logits.rows);
     if (logits.rows == 0) return;
-    const double scale = 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
-    op::run<op::BinaryCrossEntropy>(backend, {logits, labels.data(), gradient, scale, loss});
+    const bool shared = !shares.empty();
+    const double scale =
+        shared ? 1.0 : 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
+    op::run<op::BinaryCrossEntropy>(backend, {.logits = logits,
+                                              .labels = labels.data(),
+                                              .shares = shared ? shares.data() : nullptr,
+                                              .gradient = gradient,
+                                              .scale = scale,
+                                              .loss = loss});
   }
 };
 

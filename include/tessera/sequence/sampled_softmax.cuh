@@ -27,6 +27,7 @@ struct SoftmaxRows {
   const float *positive_log_q, *negative_log_q;
   std::int64_t negatives;
   float scale;
+  const double* shares;  ///< of rows; null: `share`, of each
   double share;
   float* products;  ///< [rows, negatives]: queries times negatives; become their gradients
   float* d_own;     ///< [rows]: gradients of the queries' products with their positives
@@ -89,11 +90,13 @@ __global__ void __launch_bounds__(softmax_threads) softmax_rows(const SoftmaxRow
   }
   const float own_weight = weight(own);
   const double of_negatives = of_block<false>(sum), all = of_negatives + own_weight;
-  const float factor = p.scale * static_cast<float>(p.share / all);
+  const double share = p.shares == nullptr ? p.share : p.shares[row];
+  const float factor = p.scale * static_cast<float>(share / all);
   for (std::int64_t j = thread; j < p.negatives; j += softmax_threads) products[j] *= factor;
   if (thread != 0) return;
-  p.losses[row] = log(all) + static_cast<double>(most) - static_cast<double>(own);
-  p.d_own[row] = p.scale * static_cast<float>(-p.share * (of_negatives / all));
+  const double loss = log(all) + static_cast<double>(most) - static_cast<double>(own);
+  p.losses[row] = p.shares == nullptr ? loss : loss * share;
+  p.d_own[row] = p.scale * static_cast<float>(-share * (of_negatives / all));
 }
 
 /// Adds what the positives give to the gradients of queries (writes it if there are no
@@ -146,8 +149,9 @@ class SampledSoftmax<Cuda> {
                            static_cast<std::size_t>(d_negatives.columns) * sizeof(float));
       return;
     }
+    const bool shared = !batch.shares.empty();
     const double share =
-        1.0 / static_cast<double>(options_.normalizer > 0 ? options_.normalizer : n);
+        shared ? 1.0 : 1.0 / static_cast<double>(options_.normalizer > 0 ? options_.normalizer : n);
     const std::int64_t most = std::min(n, detail::softmax_block_rows);
     products_.resize(backend_, static_cast<std::size_t>(most * m));
     d_own_.resize(backend_, static_cast<std::size_t>(most));
@@ -178,6 +182,7 @@ class SampledSoftmax<Cuda> {
                                        .negative_log_q = log_q_of(batch.negative_log_q),
                                        .negatives = m,
                                        .scale = options_.scale,
+                                       .shares = shared ? batch.shares.data() + first : nullptr,
                                        .share = share,
                                        .products = products_.data(),
                                        .d_own = d_own_.data(),

@@ -48,8 +48,9 @@ class SampledSoftmax<Host> {
                        width = batch.queries.columns;
     for (std::int64_t j = 0; j < m; ++j) std::fill_n(d_negatives.row(j), width, 0.0f);
     if (n == 0) return 0;
-    const double share =
-        1.0 / static_cast<double>(options_.normalizer > 0 ? options_.normalizer : n);
+    const double share = !batch.shares.empty()     ? 1.0
+                         : options_.normalizer > 0 ? 1.0 / static_cast<double>(options_.normalizer)
+                                                   : 1.0 / static_cast<double>(n);
     const int workers = threads_;
     logits_.resize(
         static_cast<std::size_t>(std::min(n, block_rows) * std::max<std::int64_t>(m, 1)));
@@ -130,11 +131,13 @@ class SampledSoftmax<Host> {
       }
       const float own_weight = weight(own);
       sum += own_weight;
-      loss += std::log(sum) + static_cast<double>(top) - static_cast<double>(own);
-      const float factor = static_cast<float>(share / sum);
+      const double own_loss = std::log(sum) + static_cast<double>(top) - static_cast<double>(own),
+                   of_row = batch.shares.empty() ? share : batch.shares[i];
+      loss += batch.shares.empty() ? own_loss : own_loss * of_row;
+      const float factor = static_cast<float>(of_row / sum);
       for (std::int64_t j = 0; j < m; ++j) row[j] *= factor;
       // of the softmax's own share the negatives' sum: exact where it is near 1
-      d_own[static_cast<std::size_t>(r)] = static_cast<float>(-share * ((sum - own_weight) / sum));
+      d_own[static_cast<std::size_t>(r)] = static_cast<float>(-of_row * ((sum - own_weight) / sum));
     }
     if (m > 0)
       detail::gemm(false, false, count, width, m, options_.scale, logits, m, batch.negatives.data,

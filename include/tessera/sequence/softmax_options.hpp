@@ -33,6 +33,9 @@ struct SampledSoftmaxBatch {
   /// gradients are those of a softmax over all items in the mean (Bengio and Senecal 2008). As
   /// many as ids, or none.
   std::span<const float> positive_log_q{}, negative_log_q{};
+  /// [n]: what each row's loss is multiplied by, in place of dividing by the normalizer; a row of
+  /// share 0 counts for nothing. None: all count alike.
+  std::span<const double> shares{};
 };
 
 /// Mean over queries of -log(exp(s+) / (exp(s+) + sum_j exp(s_j))), s = scale q.v - log q. A
@@ -81,6 +84,7 @@ void check_softmax(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_que
   const bool corrected = !batch.positive_log_q.empty() || !batch.negative_log_q.empty();
   count("log probabilities of positives", batch.positive_log_q.size(), n, !corrected);
   count("log probabilities of negatives", batch.negative_log_q.size(), m, !corrected);
+  count("shares", batch.shares.size(), n, true);
 }
 
 // Fixed, so that sums do not depend on threads: rows of logits that are in memory at a time.

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace dlrm {
+namespace support {
 
 /// How often the steps of --graph were captured, and replayed.
 struct GraphCounts {
@@ -31,4 +31,4 @@ class StepGraph {
   }
 };
 
-}  // namespace dlrm
+}  // namespace support

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace dlrm {
+namespace support {
 
 /// The driver's memory, and how often some of it was asked for: a buffer that grew has left the
 /// place that a captured step knows.
@@ -109,4 +109,4 @@ class StepGraph<tessera::Cuda> {
   GraphCounts counts_;
 };
 
-}  // namespace dlrm
+}  // namespace support
