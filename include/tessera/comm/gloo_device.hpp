@@ -144,6 +144,8 @@ class GlooWait {
     if (waiting_.buffer == nullptr) return;
     waiting_.receive ? waiting_.buffer->abortWaitRecv() : waiting_.buffer->abortWaitSend();
   }
+  /// Takes a message whose bytes are there, of a buffer that is never woken.
+  static void take(gloo::transport::UnboundBuffer& buffer) { buffer.waitRecv(nullptr, kForever); }
   /// Returns whether the connection of a buffer that waits for a message which never comes is
   /// closed. Does not wait.
   static bool closed(gloo::transport::UnboundBuffer& buffer) {
