@@ -219,8 +219,9 @@ TEST_CASE("who waits for one that waits names the one that is silent") {
       engine::run_job("job: waits for one that waits for a silent one");
   INFO(chain.output);
   CHECK(chain.status != 0);
-  const std::string first = "barrier (call 1) on rank 1 cannot finish: rank 2 failed: late: rank 1 "
-                            "waited 600 ms in barrier (call 1) for rank(s) 2; it may be dead";
+  const std::string first =
+      "barrier (call 1) on rank 1 cannot finish: rank 2 failed: late: rank 1 "
+      "waited 600 ms in barrier (call 1) for rank(s) 2; it may be dead";
   CHECK(chain.has("rank 1: " + first));
   CHECK(chain.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: " + first));
   const processes::Outcome circle = engine::run_job("job: wait for each other");

@@ -131,14 +131,13 @@ class CallRecord {
   }
 
   /// Returns the peers on which a wait is to give up now, sorted; none: go on. They are those of
-  /// `late()` that have not said in time (as long again as the timeout, a second at most) that they
-  /// wait, or, if all have, those whose own time must be up, too. `timeout` 0: never.
+  /// `late()` that have not said within a second that they wait, or, if all have, those whose own
+  /// time must be up, too. `timeout` 0: never.
   template <class Late>
   std::vector<int> given_up(LateWait& wait, std::chrono::nanoseconds timeout, Late late) {
-    using namespace std::chrono_literals;
-    const auto answered = timeout + std::min<std::chrono::nanoseconds>(timeout, 1s);
+    const std::chrono::nanoseconds answered = timeout + std::chrono::seconds(1);
     const std::chrono::nanoseconds limits[] = {timeout, answered, 2 * answered};
-    if (timeout == 0ns ||
+    if (timeout.count() == 0 ||
         std::chrono::steady_clock::now() - wait.since < limits[std::min(wait.verdicts, 2)])
       return {};
     std::vector<int> peers = late();
@@ -191,7 +190,7 @@ class CallRecord {
     static std::mutex mutex;
     return mutex;
   }
-  /// The messengers of this process. Guarded, as are their words, by `joining`.
+  /// Returns the messengers of this process. Guarded, as are their words, by `joining`.
   static std::vector<CallRecord*>& joined() {
     static std::vector<CallRecord*> messengers;
     return messengers;

@@ -446,8 +446,8 @@ class GlooMessenger final : public CallRecord {
   void tell(int peer, std::span<const std::byte> bytes, std::uint64_t slot) noexcept {
     if (peer_of(peer).never == nullptr) return;  // not connected
     try {
-      told_.push_back(words_->post(peer, {const_cast<std::byte*>(bytes.data()), bytes.size()}, slot,
-                                   false));
+      told_.push_back(
+          words_->post(peer, {const_cast<std::byte*>(bytes.data()), bytes.size()}, slot, false));
     } catch (const std::exception&) {
     }
   }

@@ -25,8 +25,8 @@ namespace tessera { inline namespace v0 {
 
 /// How long a rank waits, and how large a message may be.
 struct MpiOptions {
-  /// How long a rank waits without any message from a peer before it gives up and names the peer;
-  /// zero: for ever.
+  /// How long a rank waits without any message from a peer before it gives up and names the peer,
+  /// unless that waits, too, which it is asked and has a second to say. Zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// Larger blocks travel in pieces of this many bytes (MPI counts in int).
   std::size_t max_message_bytes = std::size_t{1} << 30;
