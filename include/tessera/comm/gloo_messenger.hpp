@@ -34,9 +34,9 @@ namespace detail {
 
 /// Messages between processes over Gloo's TCP connections, with waits that end: when all is there,
 /// when a peer closes its connection, or when nothing comes for too long. Each two ranks have two
-/// connections: one for data, and one on which a rank says why it closes the first. A failure ends
-/// a messenger for good: it tells all peers, closes the data's connections, so that no byte comes
-/// any more, and later calls throw the same.
+/// connections: one for data, and one on which a rank says why it closes the first, and that it
+/// waits, if asked. A failure ends a messenger for good: it tells all peers, closes the data's
+/// connections, so that no byte comes any more, and later calls throw the same.
 class GlooMessenger final : public CallRecord {
  public:
   /// Connects this rank with all others, whose addresses `meet` brings. `lost`, if given, returns
@@ -379,7 +379,8 @@ class GlooMessenger final : public CallRecord {
     const std::vector<int> late = given_up(wait, options_.timeout, [&] {
       std::vector<int> peers;
       for (std::size_t i = at; i < transfers_.size(); ++i)
-        if (!finished(transfers_[i], 2)) peers.push_back(transfers_[i].peer);
+        if (!finished(transfers_[i], wait.verdicts == 0 ? 0 : 2))  // to ask needs no certainty
+          peers.push_back(transfers_[i].peer);
       return peers;
     });
     if (late.empty()) return;
