@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
@@ -100,9 +101,11 @@ class CallRecord {
   // silent, and then has a name for it when its own time is up. So a rank asks those that it has
   // waited for too long whether they wait. A thread that waits answers for its whole process.
 
-  /// A wait that may last too long.
+  /// A wait that may last too long. Its time is that between looks, of each a quarter of a second
+  /// at most: a rank that is stopped, or its machine, does not wait.
   struct LateWait {
-    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point looked = std::chrono::steady_clock::now();
+    std::chrono::nanoseconds lasted{};
     int verdicts = 0;  // 1: peers are asked; 2: the silent ones are named; 3: all are
   };
   static constexpr std::byte kAsks{1}, kWaits{2};
@@ -137,9 +140,10 @@ class CallRecord {
   std::vector<int> given_up(LateWait& wait, std::chrono::nanoseconds timeout, Late late) {
     const std::chrono::nanoseconds answered = timeout + std::chrono::seconds(1);
     const std::chrono::nanoseconds limits[] = {timeout, answered, 2 * answered};
-    if (timeout.count() == 0 ||
-        std::chrono::steady_clock::now() - wait.since < limits[std::min(wait.verdicts, 2)])
-      return {};
+    const auto now = std::chrono::steady_clock::now();
+    wait.lasted += std::min<std::chrono::nanoseconds>(now - std::exchange(wait.looked, now),
+                                                      std::chrono::milliseconds(250));
+    if (timeout.count() == 0 || wait.lasted < limits[std::min(wait.verdicts, 2)]) return {};
     std::vector<int> peers = late();
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());

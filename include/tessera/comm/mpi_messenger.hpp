@@ -273,7 +273,7 @@ class MpiMessenger final : public CallRecord {
       announce(rank(), interruption_text());
       give_up();
     }
-    if (now - wait.since < std::chrono::milliseconds(20)) {
+    if (wait.lasted.count() == 0 && now - wait.looked < std::chrono::milliseconds(20)) {
       std::this_thread::yield();
       return;
     }
