@@ -108,7 +108,7 @@ class Soak:
         self.end = time.monotonic() + 60 * arguments.minutes
         self.has_mpi = shutil.which("mpirun") is not None and "mpi" in subprocess.run([self.trainer, "--help"], capture_output=True, text=True).stdout
         self.gloo = arguments.gloo
-        self.same = self.trainings = self.lives = self.kills = self.stops = self.steps = self.useful = self.measured = self.indirect = 0
+        self.same = self.trainings = self.lives = self.kills = self.stops = self.steps = self.useful = self.measured = 0
         self.most_growth = 0
         self.kinds, self.losses = {}, []
         self.small = arguments.minutes < 1  # of a test: a few seconds
@@ -177,14 +177,7 @@ class Soak:
         if named is not None:
             others = [rank for rank in range(ranks) if rank != named]
             naming = [rank for rank in others if re.search(rf"^rank {rank}: .*(?:\brank {named} failed: |\bfor rank\(s\) (?:\d+, )*{named}\b)", text, re.MULTILINE)]
-            # who waits for one that waits for a stopped one can be late as early, and names that one
-            late = {rank: set(re.findall(r"\d+", "".join(re.findall(rf"^rank {rank}: .* failed: late: .* for rank\(s\) ([\d, ]+);", text, re.MULTILINE))))
-                    for rank in others if stops}
-            leads = set(naming)
-            while more := [rank for rank in late if rank not in leads and late[rank] & set(map(str, leads))]:
-                leads.update(more)
-            self.indirect += len(leads) - len(naming)
-            if not naming or leads != set(others):
+            if naming != others:
                 raise Fault(f"of ranks {others} these name rank {named}: {naming}\n{text[-2000:]}")
         self.kills += killed
         self.check_memory(first, last)
@@ -271,7 +264,7 @@ class Soak:
         except Fault as fault:
             print(f"FAULT: {fault}\nin life {self.lives}: {self.command}")
             return 1
-        print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills ({self.stops} of them stops; {self.indirect} ranks named one that waited for the stopped one), {self.useful} lives saved "
+        print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills ({self.stops} of them stops), {self.useful} lives saved "
               f"something new, {self.steps} steps kept; {self.measured} processes' memory followed, most growth {self.most_growth / 2**20:.1f} MiB")
         if self.data:
             print(f"{self.same} trainings ended with the bytes of predictions that the undisturbed one has")

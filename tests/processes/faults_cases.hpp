@@ -108,6 +108,31 @@ TEST_CASE("job: hangs" * doctest::skip()) {
   };
   train(fault, {.timeout = 500ms});
 }
+/// Ranks 0 and 1 also have a part of their own.
+template <class Calls>
+void wait_in_parts(Calls calls, std::chrono::milliseconds timeout) {
+  const auto run = [&](engine::Comm& all) {
+    engine::Comm first_two = all.split(all.rank() / 2);
+    calls(all, first_two);
+  };
+  CHECK(engine::run_rank(run, {.timeout = timeout}) == 0);
+}
+TEST_CASE("job: waits for one that waits for a silent one" * doctest::skip()) {
+  const auto calls = [](engine::Comm& all, engine::Comm& first_two) {
+    for (int i = 0; all.rank() == 2 && i < 30; ++i)  // in parts: the machine may stand still
+      std::this_thread::sleep_for(100ms);
+    if (all.rank() == 1) std::this_thread::sleep_for(300ms);  // rank 0's time is up first
+    if (all.rank() == 0) first_two.barrier();
+    all.barrier();
+  };
+  wait_in_parts(calls, 600ms);
+}
+TEST_CASE("job: wait for each other" * doctest::skip()) {
+  const auto calls = [](engine::Comm& all, engine::Comm& first_two) {
+    all.rank() == 0 ? first_two.barrier() : all.barrier();
+  };
+  wait_in_parts(calls, 200ms);
+}
 TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
   const auto run = [](engine::Comm& c) {
     small_model::Embeddings<engine::Comm> e(c, ts::Host{}, small_model::layout(c.size(), true),
@@ -188,4 +213,22 @@ TEST_CASE("a rank that stops early, and one that hangs") {
     CHECK(late.has(
         fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 2 failed: late",
                     rank, rank)));
+}
+
+TEST_CASE("who waits for one that waits names the one that is silent") {
+  const processes::Outcome chain =
+      engine::run_job("job: waits for one that waits for a silent one");
+  INFO(chain.output);
+  CHECK(chain.status != 0);
+  const std::string first =
+      "barrier (call 1) on rank 1 cannot finish: rank 2 failed: late: rank 1 "
+      "waited 600 ms in barrier (call 1) for rank(s) 2; it may be dead";
+  CHECK(chain.has("rank 1: " + first));
+  CHECK(chain.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: " + first));
+  const processes::Outcome circle = engine::run_job("job: wait for each other");
+  INFO(circle.output);
+  CHECK(circle.status != 0);
+  for (const int rank : {0, 1, 2}) CHECK(circle.has(fmt::format("rank {}: barrier", rank)));
+  CHECK(circle.has("; it waits, too: call in one order on all ranks, or raise "));
+  CHECK(circle.seconds < 10);
 }

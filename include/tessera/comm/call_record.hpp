@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
@@ -32,10 +33,13 @@ struct FailureMessage {
   }
 };
 
-/// What a messenger knows of its calls and of what ended them: the base of MpiMessenger and
-/// GlooMessenger, which have the same errors.
+/// What a messenger knows of its calls, of what ended them, and of peers that are late: the base of
+/// MpiMessenger and GlooMessenger, which have the same errors.
 class CallRecord {
  public:
+  CallRecord(const CallRecord&) = delete;
+  CallRecord& operator=(const CallRecord&) = delete;
+
   /// Returns whether a failure has ended this: the first one, for good.
   bool failed() const { return failed_.load(); }
 
@@ -52,6 +56,9 @@ class CallRecord {
   void recount(std::uint64_t calls) { calls_ = calls; }
 
  protected:
+  CallRecord() = default;
+  ~CallRecord() = default;
+
   /// Counts a call and returns its number. Throws CommunicatorError if a rank has failed.
   std::uint64_t count_call(Collective collective, int rank) {
     collective_ = collective;
@@ -74,7 +81,10 @@ class CallRecord {
 
   /// Peers that have said that they make no further call.
   const std::vector<FailureMessage>& ended_peers() const { return ended_peers_; }
-  void reserve_ends(int ranks) { ended_peers_.reserve(static_cast<std::size_t>(ranks)); }
+  void set_size(int ranks) {
+    ended_peers_.reserve(static_cast<std::size_t>(ranks));
+    waits_.resize(static_cast<std::size_t>(ranks));
+  }
   void record_end(const FailureMessage& message) noexcept { ended_peers_.push_back(message); }
   /// Returns whether a peer before `rank` is known to have ended with this text.
   bool told_below(int rank, const std::string& text) const {
@@ -87,6 +97,67 @@ class CallRecord {
   bool interrupted() const { return interrupted_.load(); }
   std::string interruption_text() const { return "it was interrupted: " + interruption_; }
 
+  // A rank can be late because it waits itself, in this messenger or in another, for one that is
+  // silent, and then has a name for it when its own time is up. So a rank asks those that it has
+  // waited for too long whether they wait. A thread that waits answers for its whole process.
+
+  /// A wait that may last too long. Its time is that between looks, of each a quarter of a second
+  /// at most: a rank that is stopped, or its machine, does not wait.
+  struct LateWait {
+    std::chrono::steady_clock::time_point looked = std::chrono::steady_clock::now();
+    std::chrono::nanoseconds lasted{};
+    int verdicts = 0;  // 1: peers are asked; 2: the silent ones are named; 3: all are
+  };
+  static constexpr std::byte kAsks{1}, kWaits{2};
+
+  /// Sends a word, which does not change, to a peer.
+  virtual void say(int peer, const std::byte& word) noexcept = 0;
+  /// Calls take_word for what peers have said. Another thread than the messenger's may call it.
+  virtual void hear() noexcept = 0;
+  void take_word(int peer, std::byte word) noexcept {
+    if (word == kAsks) say(peer, kWaits);
+    if (word == kWaits) waits_[static_cast<std::size_t>(peer)] = true;
+  }
+  /// Begins and ends what the next does for a messenger.
+  void join() {
+    const std::lock_guard lock(joining());
+    joined().push_back(this);
+  }
+  void leave() {
+    const std::lock_guard lock(joining());
+    std::erase(joined(), this);
+  }
+  /// Answers peers of all messengers of this process, in which the calling thread waits.
+  static void answer() noexcept {
+    const std::lock_guard lock(joining());
+    for (CallRecord* const messenger : joined()) messenger->hear();
+  }
+
+  /// Returns the peers on which a wait is to give up now, sorted; none: go on. They are those of
+  /// `late()` that have not said within a second that they wait, or, if all have, those whose own
+  /// time must be up, too. `timeout` 0: never.
+  template <class Late>
+  std::vector<int> given_up(LateWait& wait, std::chrono::nanoseconds timeout, Late late) {
+    const std::chrono::nanoseconds answered = timeout + std::chrono::seconds(1);
+    const std::chrono::nanoseconds limits[] = {timeout, answered, 2 * answered};
+    const auto now = std::chrono::steady_clock::now();
+    wait.lasted += std::min<std::chrono::nanoseconds>(now - std::exchange(wait.looked, now),
+                                                      std::chrono::milliseconds(250));
+    if (timeout.count() == 0 || wait.lasted < limits[std::min(wait.verdicts, 2)]) return {};
+    std::vector<int> peers = late();
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    const std::lock_guard lock(joining());
+    if (wait.verdicts == 1)
+      std::erase_if(peers, [&](int peer) { return waits_[static_cast<std::size_t>(peer)]; });
+    if (++wait.verdicts > 1) return peers;
+    for (const int peer : peers) {
+      waits_[static_cast<std::size_t>(peer)] = false;
+      say(peer, kAsks);
+    }
+    return {};
+  }
+
   CommunicatorError failure_error(int rank) const {
     const FailureMessage why = failure();
     return {why.rank, name_of(collective_),
@@ -94,21 +165,16 @@ class CallRecord {
                         why.rank, why.text)};
   }
 
-  /// Returns what to tell of the sorted `late` peers. `option` is the timeout's name.
+  /// Returns what to tell of the `late` peers. `option` is the timeout's name.
   std::string late_text(int rank, std::chrono::nanoseconds timeout, const std::vector<int>& late,
-                        std::string_view option) const {
+                        const LateWait& wait, std::string_view option) const {
     std::string names;
     for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
     return fmt::format(
-        "late: rank {} waited {} ms in {} for rank(s) {}; it may be dead, or raise {}", rank,
+        "late: rank {} waited {} ms in {} for rank(s) {}; {}, or raise {}", rank,
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), this_call(), names,
+        wait.verdicts < 3 ? "it may be dead" : "it waits, too: call in one order on all ranks",
         option);
-  }
-  /// Sorts ranks, each once, and returns the first.
-  static int sort_ranks(std::vector<int>& ranks) {
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    return ranks.front();
   }
 
   /// Calls `post` for each piece of at most `most` bytes.
@@ -124,12 +190,23 @@ class CallRecord {
                        : fmt::format("{} (call {})", name_of(collective_), calls_);
   }
 
+  static std::mutex& joining() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  /// Returns the messengers of this process. Guarded, as are their words, by `joining`.
+  static std::vector<CallRecord*>& joined() {
+    static std::vector<CallRecord*> messengers;
+    return messengers;
+  }
+
   std::uint64_t calls_ = 0;
   Collective collective_ = Collective::none;  // of the current call
   mutable std::mutex recording_;
   FailureMessage failure_;  // complete once this is true:
   std::atomic<bool> failed_{false};
   std::vector<FailureMessage> ended_peers_;
+  std::vector<bool> waits_;  // peers that have said so since they were asked
   std::mutex interrupting_;
   std::string interruption_;  // complete once this is true:
   std::atomic<bool> interrupted_{false};

@@ -34,8 +34,8 @@ namespace tessera { inline namespace v0 {
 
 /// Where a rank listens, and how long it waits.
 struct GlooOptions {
-  /// How long a rank waits without any message from a peer before it gives up and names the peer;
-  /// zero: for ever.
+  /// How long a rank waits without any message from a peer before it gives up and names the peer,
+  /// unless that waits, too, which it is asked and has a second to say. Zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// How long the ranks, which have met, may take to connect to each other.
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(30);
@@ -144,6 +144,8 @@ class GlooWait {
     if (waiting_.buffer == nullptr) return;
     waiting_.receive ? waiting_.buffer->abortWaitRecv() : waiting_.buffer->abortWaitSend();
   }
+  /// Takes a message whose bytes are there, of a buffer that is never woken.
+  static void take(gloo::transport::UnboundBuffer& buffer) { buffer.waitRecv(nullptr, kForever); }
   /// Returns whether the connection of a buffer that waits for a message which never comes is
   /// closed. Does not wait.
   static bool closed(gloo::transport::UnboundBuffer& buffer) {

@@ -3,15 +3,13 @@
 #pragma once
 
 #include <tessera/comm/call_record.hpp>
+#include <tessera/comm/gloo_connections.hpp>
 #include <tessera/comm/gloo_device.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 
-#include <gloo/transport/context.h>
-#include <gloo/transport/pair.h>
-#include <gloo/transport/unbound_buffer.h>
-
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,85 +32,12 @@ using GlooMeeting = std::function<std::vector<std::string>(std::string mine)>;
 
 namespace detail {
 
-/// Gloo's connections with every peer: one, on which it also waits for a message that never comes.
-class GlooConnections {
- public:
-  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
-
-  GlooConnections(gloo::transport::Device& device, int rank, int size,
-                  std::chrono::nanoseconds timeout)
-      : rank_(rank),
-        size_(size),
-        context_(device.createContext(rank, size)),
-        settled_(static_cast<std::size_t>(size)) {
-    // Gloo waits five times as long for a peer.
-    context_->setTimeout(
-        std::max(std::chrono::milliseconds(1),
-                 std::chrono::duration_cast<std::chrono::milliseconds>(timeout) / 5));
-    for_each_peer([&](int peer) { context_->createPair(peer); });
-  }
-
-  std::vector<char> address_for(int peer) { return context_->getPair(peer)->address().bytes(); }
-
-  /// Waits until the peer is connected. Throws what Gloo throws if it does not come in time. Another
-  /// thread than the one that posts may call it.
-  void connect(int peer, const std::vector<char>& address) {
-    try {
-      context_->getPair(peer)->connect(address);
-    } catch (const std::exception&) {
-      settle(peer);
-      throw;
-    }
-    settle(peer);
-  }
-  /// Posts a message, whose bytes stay in use. Throws what Gloo throws if the peer's connection is
-  /// closed. Any thread may call it.
-  Buffer post(int peer, std::span<std::byte> bytes, std::uint64_t slot, bool receive) {
-    const std::lock_guard lock(mutex_);
-    Buffer buffer = context_->createUnboundBuffer(bytes.data(), bytes.size());
-    if (closed_) return buffer;  // the waits find out why
-    const PipeSignalHeld held;
-    receive ? buffer->recv(peer, slot) : buffer->send(peer, slot);
-    return buffer;
-  }
-
-  /// Closes all, behind what has been sent. Nothing is written into a buffer after it. A `connect`
-  /// that still waits closes its connection itself: to break it off would send a reset, at which
-  /// Gloo's thread in a peer ends that process.
-  void close() noexcept {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(closed_, true)) return;
-    for_each_peer([&](int peer) {
-      if (settled_[static_cast<std::size_t>(peer)]) context_->getPair(peer).reset();
-    });
-  }
-
-  template <class Visit>
-  void for_each_peer(Visit visit) const {
-    for (int peer = 0; peer < size_; ++peer)
-      if (peer != rank_) visit(peer);
-  }
-
- private:
-  void settle(int peer) {
-    const std::lock_guard lock(mutex_);
-    settled_[static_cast<std::size_t>(peer)] = true;
-    if (closed_) context_->getPair(peer).reset();
-  }
-
-  int rank_, size_;
-  std::shared_ptr<gloo::transport::Context> context_;
-  std::mutex mutex_;  // guards the connections' ends
-  std::vector<bool> settled_;
-  bool closed_ = false;
-};
-
 /// Messages between processes over Gloo's TCP connections, with waits that end: when all is there,
 /// when a peer closes its connection, or when nothing comes for too long. Each two ranks have two
-/// connections: one for data, and one on which a rank says why it closes the first. A failure ends
-/// a messenger for good: it tells all peers, closes the data's connections, so that no byte comes
-/// any more, and later calls throw the same.
-class GlooMessenger : public CallRecord {
+/// connections: one for data, and one on which a rank says why it closes the first, and that it
+/// waits, if asked. A failure ends a messenger for good: it tells all peers, closes the data's
+/// connections, so that no byte comes any more, and later calls throw the same.
+class GlooMessenger final : public CallRecord {
  public:
   /// Connects this rank with all others, whose addresses `meet` brings. `lost`, if given, returns
   /// whether a rank of the whole is gone.
@@ -127,7 +52,7 @@ class GlooMessenger : public CallRecord {
                                                 options.connect_timeout)),
         words_(std::make_shared<GlooConnections>(device_->device(), rank, size,
                                                  options.connect_timeout)) {
-    reserve_ends(size);
+    set_size(size);
     device_->add(wait_);
     try {
       if (size > 1) connect(meet(own_addresses()), lost);
@@ -136,10 +61,10 @@ class GlooMessenger : public CallRecord {
       close();
       throw;
     }
+    join();
   }
-  GlooMessenger(const GlooMessenger&) = delete;
-  GlooMessenger& operator=(const GlooMessenger&) = delete;
   ~GlooMessenger() {
+    leave();
     device_->remove(wait_);
     close();
   }
@@ -199,9 +124,9 @@ class GlooMessenger : public CallRecord {
   /// is gone, or when nothing comes for too long.
   void wait() {
     for (std::size_t i = 0; i < transfers_.size(); ++i) {
-      const Clock::time_point since = Clock::now();
+      LateWait wait;
       while (!transfers_[i].done)
-        if (!finish(transfers_[i])) check_wait(i, since);
+        if (!finish(transfers_[i])) check_wait(i, wait);
     }
   }
 
@@ -247,7 +172,7 @@ class GlooMessenger : public CallRecord {
   using Clock = std::chrono::steady_clock;
   using Buffer = GlooConnections::Buffer;
   /// Slots of the words' connections, and of the message that never comes.
-  static constexpr std::uint64_t kReasonSlot = 1, kEndSlot = 2, kNeverSlot = 0;
+  static constexpr std::uint64_t kReasonSlot = 1, kEndSlot = 2, kWordSlot = 3, kNeverSlot = 0;
   static constexpr int kConnectedTag = 3;
   static constexpr std::string_view kGreeting = "tessera gloo 1";
 
@@ -260,8 +185,8 @@ class GlooMessenger : public CallRecord {
 
   struct Peer {
     FailureMessage reason_message, end_message;
-    std::byte nothing{};
-    Buffer reason, end, never;  // receives of the two, and of what never comes
+    std::byte word{}, nothing{};
+    Buffer reason, end, heard, never;  // receives of the three, and of what never comes
     bool end_known = false;
   };
   Peer& peer_of(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
@@ -383,6 +308,7 @@ class GlooMessenger : public CallRecord {
       if (gone >= 0 && since == Clock::time_point()) since = Clock::now();
       if (gone >= 0 && (all || Clock::now() - since > std::chrono::milliseconds(300)))
         give_up_on(gone, fault);
+      answer();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -406,6 +332,7 @@ class GlooMessenger : public CallRecord {
     const auto bytes = [](auto& value) { return std::as_writable_bytes(std::span(&value, 1)); };
     other.reason = words_->post(peer, bytes(other.reason_message), kReasonSlot, true);
     other.end = words_->post(peer, bytes(other.end_message), kEndSlot, true);
+    other.heard = words_->post(peer, bytes(other.word), kWordSlot, true);
     other.never = data_->post(peer, {&other.nothing, 1}, kNeverSlot, true);
   }
 
@@ -438,7 +365,7 @@ class GlooMessenger : public CallRecord {
   }
 
   /// Looks, when woken, for what ends the wait for transfer `at`.
-  void check_wait(std::size_t at, Clock::time_point since) {
+  void check_wait(std::size_t at, LateWait& wait) {
     if (failed()) give_up();  // another thread has called `fail`
     if (interrupted()) {
       announce(rank_, interruption_text());
@@ -448,14 +375,35 @@ class GlooMessenger : public CallRecord {
     for (std::size_t i = at; i < transfers_.size(); ++i)
       if (!transfers_[i].done && closed(transfers_[i].peer) && !finished(transfers_[i], 8))
         lose(transfers_[i].peer);
-    if (options_.timeout.count() == 0 || Clock::now() - since < options_.timeout) return;
-    std::vector<int> late;
-    for (std::size_t i = at; i < transfers_.size(); ++i)
-      if (!finished(transfers_[i], 2)) late.push_back(transfers_[i].peer);
+    answer();
+    const std::vector<int> late = given_up(wait, options_.timeout, [&] {
+      std::vector<int> peers;
+      for (std::size_t i = at; i < transfers_.size(); ++i)
+        if (!finished(transfers_[i], wait.verdicts == 0 ? 0 : 2))  // to ask needs no certainty
+          peers.push_back(transfers_[i].peer);
+      return peers;
+    });
     if (late.empty()) return;
-    const int first = sort_ranks(late);
-    announce(first, late_text(rank_, options_.timeout, late, "GlooOptions::timeout"));
+    announce(late.front(), late_text(rank_, options_.timeout, late, wait, "GlooOptions::timeout"));
     give_up();
+  }
+
+  void hear() noexcept override {
+    words_->for_each_peer([&](int peer) {
+      Peer& other = peer_of(peer);
+      if (std::atomic_ref(other.word).load() == std::byte{}) return;  // Gloo can only wait for it
+      try {
+        GlooWait::take(*other.heard);
+        take_word(peer, std::exchange(other.word, {}));
+        other.heard = words_->post(peer, {&other.word, 1}, kWordSlot, true);
+      } catch (const std::exception&) {  // the peer is gone
+        other.word = {};
+      }
+    });
+  }
+  void say(int peer, const std::byte& word) noexcept override {
+    const std::lock_guard lock(ending_);
+    tell(peer, std::span(&word, 1), kWordSlot);
   }
 
   /// Gives up because a peer's connection is closed; the peer has said before why.
@@ -492,15 +440,17 @@ class GlooMessenger : public CallRecord {
   }
 
   /// Sends a message, which must not change, to all peers that are there.
-  void tell(FailureMessage& message, std::uint64_t slot) noexcept {
-    words_->for_each_peer([&](int peer) {
-      if (peer_of(peer).never == nullptr) return;  // not connected
-      try {
-        told_.push_back(
-            words_->post(peer, std::as_writable_bytes(std::span(&message, 1)), slot, false));
-      } catch (const std::exception&) {
-      }
-    });
+  void tell(const FailureMessage& message, std::uint64_t slot) noexcept {
+    words_->for_each_peer(
+        [&](int peer) { tell(peer, std::as_bytes(std::span(&message, 1)), slot); });
+  }
+  void tell(int peer, std::span<const std::byte> bytes, std::uint64_t slot) noexcept {
+    if (peer_of(peer).never == nullptr) return;  // not connected
+    try {
+      told_.push_back(
+          words_->post(peer, {const_cast<std::byte*>(bytes.data()), bytes.size()}, slot, false));
+    } catch (const std::exception&) {
+    }
   }
 
   std::shared_ptr<GlooDevice> device_;

@@ -25,8 +25,8 @@ namespace tessera { inline namespace v0 {
 
 /// How long a rank waits, and how large a message may be.
 struct MpiOptions {
-  /// How long a rank waits without any message from a peer before it gives up and names the peer;
-  /// zero: for ever.
+  /// How long a rank waits without any message from a peer before it gives up and names the peer,
+  /// unless that waits, too, which it is asked and has a second to say. Zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// Larger blocks travel in pieces of this many bytes (MPI counts in int).
   std::size_t max_message_bytes = std::size_t{1} << 30;
@@ -81,6 +81,22 @@ class MpiFailureChannel {
     return arrived != 0;
   }
 
+  /// Sends a word, which must not change, to a peer.
+  void say(int peer, const std::byte& word) noexcept {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(&word, 1, MPI_BYTE, peer, kWordTag, comm_, &request);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+  /// Returns the peer whose word was there, or -1.
+  int hear(std::byte& word) noexcept {
+    int arrived = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, kWordTag, comm_, &arrived, &status);
+    if (arrived == 0) return -1;
+    MPI_Recv(&word, 1, MPI_BYTE, status.MPI_SOURCE, kWordTag, comm_, MPI_STATUS_IGNORE);
+    return status.MPI_SOURCE;
+  }
+
   /// Tells all peers, here and in the parts, that this rank makes no further call.
   void end(const std::string& text) noexcept {
     const std::lock_guard lock(mutex_);
@@ -95,7 +111,7 @@ class MpiFailureChannel {
   }
 
  private:
-  static constexpr int kTag = 1;
+  static constexpr int kTag = 1, kWordTag = 2;
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -108,21 +124,21 @@ class MpiFailureChannel {
 /// Messages between the ranks of an MPI communicator, with waits that end: when all is there, when
 /// a peer says that it has failed, or when nothing comes for too long. A failure ends it for good:
 /// all peers are told, and later calls throw the same.
-class MpiMessenger : public CallRecord {
+class MpiMessenger final : public CallRecord {
  public:
   /// Duplicates `user`: a collective call of its ranks.
   MpiMessenger(MPI_Comm user, MpiOptions options)
       : options_(options), faults_(std::make_shared<MpiFailureChannel>(user)) {
     require(options.max_message_bytes >= 1 && options.max_message_bytes <= std::size_t{1} << 30,
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
-    reserve_ends(size());
+    set_size(size());
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+    join();
   }
-  MpiMessenger(const MpiMessenger&) = delete;
-  MpiMessenger& operator=(const MpiMessenger&) = delete;
   /// Ends a messenger that must not have failed: MPI may then hold its buffers still.
   ~MpiMessenger() {
+    leave();
     if (!MpiEnvironment::finalized()) MPI_Comm_free(&data_);
   }
 
@@ -163,7 +179,8 @@ class MpiMessenger : public CallRecord {
   void wait() {
     finished_.resize(requests_.size());
     statuses_.resize(requests_.size());
-    Clock::time_point idle_since, failed_since;
+    LateWait idle_wait;
+    Clock::time_point failed_since;
     for (std::size_t pending = requests_.size(), idle = 0; pending > 0;) {
       int count = 0;
       const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
@@ -180,8 +197,8 @@ class MpiMessenger : public CallRecord {
         pending -= static_cast<std::size_t>(count);
         idle = 0;
       } else {
-        if (++idle == 1) idle_since = Clock::now();
-        idle_wait(idle, idle_since, failed_since);
+        if (++idle == 1) idle_wait = {};
+        if (idle >= 64) wait_idly(idle_wait, failed_since);
       }
     }
   }
@@ -245,10 +262,8 @@ class MpiMessenger : public CallRecord {
 
   /// Takes one turn of a wait in which no message came. The longer it lasts, the more of the core
   /// it leaves to others.
-  void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
-    if (idle < 64) return;
+  void wait_idly(LateWait& wait, Clock::time_point& failed_since) {
     const Clock::time_point now = Clock::now();
-    const auto waited = now - since;
     // A peer may have failed just after this call, for which it has sent all: then this rank
     // finishes it, too.
     if ((receive_failure() || failed()) && failed_since == Clock::time_point()) failed_since = now;
@@ -258,23 +273,29 @@ class MpiMessenger : public CallRecord {
       announce(rank(), interruption_text());
       give_up();
     }
-    if (options_.timeout.count() != 0 && waited > options_.timeout) {
-      tell_of_late_ranks();
+    if (wait.lasted.count() == 0 && now - wait.looked < std::chrono::milliseconds(20)) {
+      std::this_thread::yield();
+      return;
+    }
+    answer();
+    const std::vector<int> late = given_up(wait, options_.timeout, [&] {
+      std::vector<int> peers;
+      for (std::size_t i = 0; i < requests_.size(); ++i)
+        if (requests_[i] != MPI_REQUEST_NULL) peers.push_back(transfers_[i].peer);
+      return peers;
+    });
+    if (!late.empty()) {
+      announce(late.front(),
+               late_text(rank(), options_.timeout, late, wait, "MpiOptions::timeout"));
       give_up();
     }
-    if (waited < std::chrono::milliseconds(20)) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
-  void tell_of_late_ranks() {
-    std::vector<int> late;
-    for (std::size_t i = 0; i < requests_.size(); ++i)
-      if (requests_[i] != MPI_REQUEST_NULL) late.push_back(transfers_[i].peer);
-    const int first = sort_ranks(late);
-    announce(first, late_text(rank(), options_.timeout, late, "MpiOptions::timeout"));
+  void say(int peer, const std::byte& word) noexcept override { faults_->say(peer, word); }
+  void hear() noexcept override {
+    std::byte word{};
+    for (int peer = 0; (peer = faults_->hear(word)) >= 0;) take_word(peer, word);
   }
 
   /// Takes back the receives that no message has reached yet, so that none is written into memory
