@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collections.hpp"
 
+#include <tessera/checkpoint/agreement.hpp>
 #include <tessera/core/error.hpp>
 
 #include <algorithm>
@@ -20,6 +21,17 @@ namespace tessera_c { namespace {
 
 InUse in_use(const tessera_collection* collection, std::string_view call) {
   return InUse(*checked(collection, call, "collection").state);
+}
+
+/// Returns each rank's device. Throws InvalidArgument if some have none. Collective.
+std::vector<std::int32_t> devices_of_ranks(tessera::AnyCommunicator& ranks, std::int32_t own,
+                                           std::string_view call) {
+  const std::vector<std::int32_t> all = tessera::detail::gather_one(ranks, own);
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  tessera::require((*least < 0) == (*most < 0),
+                   "{}: ranks differ: rank {} has its tables in host memory, rank {} on GPU {}",
+                   call, least - all.begin(), most - all.begin(), *most);
+  return all;
 }
 
 /// Returns the index of a table. Throws InvalidArgument for a name that there is not.
@@ -139,8 +151,10 @@ tessera_status tessera_collection_create(tessera_communicator* communicator,
                      "{}: options.stream is of a GPU, but options.device is -1 (host memory)",
                      name);
     auto made = std::make_unique<tessera_collection>();
+    const std::vector<std::int32_t> devices =
+        tessera_c::devices_of_ranks(*ranks.any, given.device, name);
     made->state = given.device < 0 ? tessera_c::make_host_collection(of, ranks, given)
-                                   : tessera_c::make_cuda_collection(of, ranks, given);
+                                   : tessera_c::make_cuda_collection(of, ranks, given, devices);
     *out = made.release();
   });
 }
@@ -160,10 +174,12 @@ tessera_status tessera_step_create(tessera_collection* collection, tessera_step*
 }
 
 void tessera_step_destroy(tessera_step* step) {
-  if (step == nullptr) return;
-  const auto collection = step->collection;  // until the step's memory is gone
-  const tessera_c::InUse of(*collection);
-  delete step;
+  static_cast<void>(call([&] {
+    if (step == nullptr) return;
+    const auto collection = step->collection;  // until the step's memory is gone
+    const tessera_c::InUse of(*collection);
+    delete step;
+  }));
 }
 
 tessera_status tessera_route(tessera_step* step, const tessera_batch* batch) {

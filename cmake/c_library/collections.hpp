@@ -96,10 +96,11 @@ class Collection {
 std::shared_ptr<Collection> make_host_collection(const tessera_layout& layout,
                                                  const tessera_communicator& ranks,
                                                  const tessera_collection_options& options);
-/// Throws Unsupported in a library that was built without CUDA.
+/// `devices`: of each rank. Throws Unsupported in a library that was built without CUDA.
 std::shared_ptr<Collection> make_cuda_collection(const tessera_layout& layout,
                                                  const tessera_communicator& ranks,
-                                                 const tessera_collection_options& options);
+                                                 const tessera_collection_options& options,
+                                                 std::span<const std::int32_t> devices);
 
 /// A collection during a call.
 class InUse {

@@ -35,7 +35,7 @@ std::chrono::nanoseconds timeout_of(double seconds, std::string_view call) {
 }
 
 /// Messages that the caller's functions carry: a Messenger of MessageCommunicator.
-class CallersMessenger : public tessera::detail::CallRecord {
+class CallersMessenger final : public tessera::detail::CallRecord {
  public:
   explicit CallersMessenger(const tessera_messages& messages) : messages_(messages) {}
 

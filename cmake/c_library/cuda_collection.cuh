@@ -6,6 +6,7 @@
 
 #include "collection_of.hpp"
 
+#include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/rank_memory.cuh>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
@@ -37,13 +38,15 @@ inline int choose_gpu(int device) {
 /// A rank's stream, and what moves memory in its order: copies if all ranks are threads of one GPU, else NCCL.
 class Link {
  public:
-  Link(const tessera_communicator& ranks, const tessera_collection_options& options)
+  Link(const tessera_communicator& ranks, const tessera_collection_options& options,
+       std::span<const std::int32_t> devices)
       : backend_({.stream = static_cast<cudaStream_t>(options.stream)}) {
     tessera::AnyCommunicator& control = *ranks.any;
     const tessera::CudaTransfer transfer(backend_);
     if (control.size() == 1)
       keep(std::make_shared<tessera::BasicSelfCommunicator<tessera::CudaTransfer>>(transfer));
-    else if (ranks.threads != nullptr && share_a_gpu(control, options.device))
+    else if (ranks.threads != nullptr &&
+             std::count(devices.begin(), devices.end(), options.device) == control.size())
       keep(std::make_shared<tessera::BasicThreadCommunicator<tessera::CudaTransfer>>(
           *ranks.threads, control.rank(), transfer));
     else
@@ -55,14 +58,6 @@ class Link {
   tessera::AnyCommunicator& batches() { return *any_; }
 
  private:
-  static bool share_a_gpu(tessera::AnyCommunicator& control, int device) {
-    const auto ranks = static_cast<std::size_t>(control.size());
-    std::vector<std::int32_t> devices(ranks);
-    const std::int32_t own = device;
-    control.all_gather(std::span(&own, 1), std::span(devices), std::vector<std::size_t>(ranks, 1));
-    return std::all_of(devices.begin(), devices.end(), [&](int one) { return one == own; });
-  }
-
   void connect([[maybe_unused]] const tessera_communicator& ranks) {
 #if TESSERA_C_NCCL
     tessera::NcclOptions options{.stream = backend_.stream()};
@@ -97,8 +92,8 @@ template <class Widths>
 class CudaCollection final : private Link, public CollectionOf<tessera::Cuda, Widths> {
  public:
   CudaCollection(const tessera_layout& layout, const tessera_communicator& ranks,
-                 const tessera_collection_options& options)
-      : Link(ranks, options),
+                 const tessera_collection_options& options, std::span<const std::int32_t> devices)
+      : Link(ranks, options, devices),
         CollectionOf<tessera::Cuda, Widths>(layout, ranks, batches(), backend(), options),
         device_(options.device) {}
 
@@ -127,17 +122,22 @@ class CudaCollection final : private Link, public CollectionOf<tessera::Cuda, Wi
 template <class Widths>
 std::shared_ptr<Collection> make_cuda_collection_of(const tessera_layout& layout,
                                                     const tessera_communicator& ranks,
-                                                    const tessera_collection_options& options) {
+                                                    const tessera_collection_options& options,
+                                                    std::span<const std::int32_t> devices) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  tessera::require(error == cudaSuccess && options.device < count,
-                   "tessera_collection_create: options.device is {}, but CUDA sees {} GPUs here{}",
-                   options.device, count,
-                   error == cudaSuccess ? "" : fmt::format(" ({})", cudaGetErrorString(error)));
+  const std::vector<int> counts =
+      tessera::detail::gather_one(*ranks.any, error == cudaSuccess ? count : 0);
+  for (std::size_t rank = 0; rank < counts.size(); ++rank)
+    tessera::require(devices[rank] < counts[rank],
+                     "tessera_collection_create: options.device of rank {} is {}, but CUDA sees {} "
+                     "GPUs there{}",
+                     rank, devices[rank], counts[rank],
+                     error == cudaSuccess ? "" : fmt::format(" ({})", cudaGetErrorString(error)));
   const int device = options.device, before = choose_gpu(device);
   const auto back = [](int gpu) { static_cast<void>(cudaSetDevice(gpu)); };
   const std::shared_ptr<void> at_end(nullptr, [&](void*) { back(before); });
-  return {new CudaCollection<Widths>(layout, ranks, options),
+  return {new CudaCollection<Widths>(layout, ranks, options, devices),
           [device, back](CudaCollection<Widths>* gone) {
             int other = device;
             static_cast<void>(cudaGetDevice(&other));

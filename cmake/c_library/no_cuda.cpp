@@ -5,7 +5,8 @@
 #include "collections.hpp"
 
 std::shared_ptr<tessera_c::Collection> tessera_c::make_cuda_collection(
-    const tessera_layout&, const tessera_communicator&, const tessera_collection_options& options) {
+    const tessera_layout&, const tessera_communicator&, const tessera_collection_options& options,
+    std::span<const std::int32_t>) {
   throw Unsupported(fmt::format(
       "tessera_collection_create: options.device is {}, but this library was built without CUDA; "
       "build it with TESSERA_C_CUDA=ON, or give -1 (host memory)",

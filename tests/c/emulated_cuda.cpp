@@ -9,7 +9,7 @@
 
 std::shared_ptr<tessera_c::Collection> tessera_c::make_cuda_collection(
     const tessera_layout& layout, const tessera_communicator& ranks,
-    const tessera_collection_options& options) {
+    const tessera_collection_options& options, std::span<const std::int32_t> devices) {
   using Widths = tessera::WidthsFor<tessera::Widths<16>, tessera::Sgd, tessera::Adam>;
-  return make_cuda_collection_of<Widths>(layout, ranks, options);
+  return make_cuda_collection_of<Widths>(layout, ranks, options, devices);
 }

@@ -135,5 +135,5 @@ refused(InvalidArgument, "another stream is current than when the collection was
 tessera._place_of = place_of
 tables.update(step, pooled)
 refused(InvalidArgument, "device 'tpu:0': tables are in host memory ('cpu') or on a GPU ('cuda:0')", lambda: Collection(TABLES, device="tpu:0"))
-refused(InvalidArgument, "options.device is 9, but CUDA sees 4 GPUs here", lambda: Collection(TABLES, device=9))
+refused(InvalidArgument, "options.device of rank 0 is 9, but CUDA sees 4 GPUs there", lambda: Collection(TABLES, device=9))
 print(f"{len(on_gpu)} numbers as in host memory")

@@ -315,6 +315,21 @@ TEST_CASE("C: a failure ends the wait of a rank in NCCL") {
   for (tessera_communicator* one : all) tessera_communicator_destroy(one);
 }
 
+TEST_CASE("C: ranks whose tables are in other kinds of memory are told") {
+  on_threads(2, [](auto* ranks, int rank) {
+    tessera_layout* layout = nullptr;
+    ok(tessera_layout_create(kTables.data(), 1, kFeatures.data(), 1, 2, 0, nullptr, &layout));
+    tessera_collection_options options;
+    ok(tessera_collection_defaults(&options));
+    options.device = rank - 1;
+    tessera_collection* none = nullptr;
+    refused(tessera_collection_create(ranks, layout, &options, &none), TESSERA_INVALID_ARGUMENT,
+            "ranks differ: rank 0 has its tables in host memory, rank 1 on GPU 0");
+    tessera_layout_destroy(layout);
+    return Seen();
+  });
+}
+
 TEST_CASE("C: checkpoints and vocabularies are those of the host") {
   const TemporaryFolder folder;
   const std::string saves = folder.path, step_folder = saves + "/step-000000000003";
@@ -419,7 +434,7 @@ TEST_CASE("C: what is not in the GPU's memory is named, and nothing is done") {
     return tessera_collection_create(communicator, layout, &options, &none);
   };
   options.device = 99;
-  refused(create(), TESSERA_INVALID_ARGUMENT, "options.device is 99, but CUDA sees ");
+  refused(create(), TESSERA_INVALID_ARGUMENT, "options.device of rank 0 is 99, but CUDA sees ");
   options.device = -2;
   refused(create(), TESSERA_INVALID_ARGUMENT, "options.device is -2; give -1 (host memory)");
   options.device = -1;

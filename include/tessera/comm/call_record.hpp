@@ -111,9 +111,9 @@ class CallRecord {
   static constexpr std::byte kAsks{1}, kWaits{2};
 
   /// Sends a word, which does not change, to a peer.
-  virtual void say(int peer, const std::byte& word) noexcept = 0;
+  virtual void say(int /*peer*/, const std::byte& /*word*/) noexcept {}
   /// Calls take_word for what peers have said. Another thread than the messenger's may call it.
-  virtual void hear() noexcept = 0;
+  virtual void hear() noexcept {}
   void take_word(int peer, std::byte word) noexcept {
     if (word == kAsks) say(peer, kWaits);
     if (word == kWaits) waits_[static_cast<std::size_t>(peer)] = true;
