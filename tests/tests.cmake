@@ -5,7 +5,7 @@
 
 tessera_test(bridges/dlpack)
 
-tessera_test(c/cuda_library)
+tessera_test(c/cuda_library UNSANITIZED)
 tessera_test(c/library THREADS)
 
 tessera_test(checkpoint/crc32)
