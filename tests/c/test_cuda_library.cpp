@@ -270,7 +270,9 @@ TEST_CASE("C: tables on a GPU learn what the host's do") {
     const auto gpu = on_threads(ranks, [](auto* ranks_, int) { return train(ranks_, 0); });
     for (std::size_t r = 0; r < host.size(); ++r) {
       REQUIRE(host[r].size() == gpu[r].size());
-      for (const auto& [what, values] : host[r]) {
+      for (const auto& seen : host[r]) {
+        const std::string& what = seen.first;
+        const std::vector<float>& values = seen.second;
         CAPTURE(what);
         const std::vector<float>& others = gpu[r].at(what);
         REQUIRE(others.size() == values.size());
