@@ -308,6 +308,7 @@ TEST_CASE("C: a failure ends the wait of a rank in NCCL") {
   for (int r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
       const Collection made(all[static_cast<std::size_t>(r)], r);
+      ok(tessera_barrier(all[static_cast<std::size_t>(r)]));  // both have one
       if (r == 1) return ok(tessera_communicator_fail(all[1], "no more data"));
       Batch batch(0, 0, 0, 2);
       const tessera_batch view = batch.view();
