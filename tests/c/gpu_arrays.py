@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""examples/torch/tessera.py with tables on a GPU, which is emulated: what it takes of arrays there, beside tables in host memory; no PyTorch.
+"""examples/torch/tessera.py with tables on GPUs, which are emulated: what it takes of arrays there, beside tables in host memory; processes
+with a GPU each, joined by NCCL's double, beside threads that share one; no PyTorch.
 
     gpu_arrays.py ROOT LIBRARY    LIBRARY: libtessera_c_emulated.so
 """
 import ctypes
+import hashlib
 import os
 import random
+import socket
+import subprocess
 import sys
+import threading
 
 root, os.environ["TESSERA_LIBRARY"] = sys.argv[1:3]
 sys.path.insert(0, os.path.join(root, "examples/torch"))
@@ -84,11 +89,11 @@ def batch(step, device, kind=ctypes.c_int64):
     return Array(kind, ids, device=device), Array(ctypes.c_int64, offsets, device=device), Array(ctypes.c_float, weights, device=device)
 
 
-def train(device):
-    tables = Collection(TABLES, weighted=True, optimizer="adam", learning_rate=0.1, seed=5, device=None if device < 0 else f"cuda:{device}")
+def train(device, ranks=None):
+    tables = Collection(TABLES, ranks, weighted=True, optimizer="adam", learning_rate=0.1, seed=5, device=None if device < 0 else f"cuda:{device}")
     seen, step = [], tables.step()
     for n in range(5):
-        arrays = batch(n, device, ctypes.c_int32 if n == 3 else ctypes.c_int64)
+        arrays = batch(10 * tables.communicator.rank + n, device, ctypes.c_int32 if n == 3 else ctypes.c_int64)
         pooled = tables.lookup(step, *arrays)
         assert pooled.device == device
         values = pooled.read()
@@ -113,6 +118,13 @@ def train(device):
     return seen
 
 
+def digest(numbers):
+    return hashlib.sha256(repr(numbers).encode()).hexdigest()
+
+
+if "RANK" in os.environ:  # one of the processes below
+    print(digest(train(int(os.environ["RANK"]), tessera.Communicator.gloo(60))))
+    sys.exit()
 host, on_gpu = train(-1), train(0)
 assert len(host) == len(on_gpu) > 1000
 assert max(abs(a - b) for a, b in zip(host, on_gpu)) < 1e-5 and any(host)
@@ -136,4 +148,18 @@ tessera._place_of = place_of
 tables.update(step, pooled)
 refused(InvalidArgument, "device 'tpu:0': tables are in host memory ('cpu') or on a GPU ('cuda:0')", lambda: Collection(TABLES, device="tpu:0"))
 refused(InvalidArgument, "options.device of rank 0 is 9, but CUDA sees 4 GPUs there", lambda: Collection(TABLES, device=9))
+shared = {}
+threads = [threading.Thread(target=lambda rank=rank: shared.update({rank.rank: digest(train(0, rank))})) for rank in tessera.Communicator.threads(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2", "TESSERA_NCCL_DOUBLE_PROCESSES": "1"}
+processes = [subprocess.Popen([sys.executable, "-B", *sys.argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, **address, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)]
+for rank, process in enumerate(processes):
+    out, error = process.communicate(timeout=120)
+    assert process.returncode == 0 and out.split() == [shared[rank]] or "built without Gloo" in error, (rank, out, shared, error)
 print(f"{len(on_gpu)} numbers as in host memory")
