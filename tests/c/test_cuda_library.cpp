@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // libtessera_c's tables on GPUs beside its tables in host memory; and what a caller may give wrong.
-#include <tessera/tessera.h>
-
 #include "gpu_memory.h"
+#include "library_cases.hpp"
 
 #include <doctest/doctest.h>
 
@@ -21,30 +20,6 @@
 #include <vector>
 
 namespace {
-
-constexpr int kWidth = 16, kSamples = 12, kSteps = 4, kColumns = 4 * kWidth;
-
-const std::vector<tessera_table> kTables{{"a", 40, kWidth, "row-wise"},
-                                         {"b", 30, kWidth, "column-wise:2"},
-                                         {"c", 9, kWidth, "replicated"},
-                                         {"d", 50, kWidth, nullptr}};
-const std::vector<tessera_feature> kFeatures{{"a", "a", TESSERA_SUM, 1},
-                                             {"b", "b", TESSERA_MEAN, 0},
-                                             {"c", "c", TESSERA_SUM, 0},
-                                             {"d", "d", TESSERA_SEQUENCE, 0},
-                                             {"a2", "a", TESSERA_SUM, 0}};
-
-void ok(tessera_status status) {
-  if (status != TESSERA_OK) throw std::runtime_error(tessera_last_error());
-}
-
-void refused(tessera_status status, tessera_status expected, const std::string& text) {
-  const std::string error = tessera_last_error();
-  CAPTURE(text);
-  CAPTURE(error);
-  CHECK(status == expected);
-  CHECK(error.find(text) != std::string::npos);
-}
 
 /// Numbers in the memory of a collection: the host's (`device` -1) or a GPU's.
 template <class T>
@@ -74,9 +49,15 @@ class Numbers {
   void* on_gpu_;
 };
 
-/// The ids of one rank in one step: bags of 0 to 3 of them.
-struct Batch {
-  Batch(int device, int step, int rank, int ranks) : Batch(device, made(step, rank, ranks)) {}
+/// A batch in the memory of a collection.
+struct PlacedBatch {
+  PlacedBatch(int device, int step, int rank, int ranks)
+      : PlacedBatch(device, Batch(step, rank, ranks)) {}
+  PlacedBatch(int device, const Batch& batch)
+      : samples(batch.samples),
+        ids(device, batch.ids),
+        offsets(device, batch.offsets),
+        weights(device, batch.weights) {}
 
   tessera_batch view() {
     return {static_cast<std::int64_t>(kFeatures.size()),
@@ -91,32 +72,6 @@ struct Batch {
   std::int64_t samples;
   Numbers<std::int64_t> ids, offsets;
   Numbers<float> weights;
-
- private:
-  struct Made {
-    std::int64_t samples = 0;
-    std::vector<std::int64_t> ids{}, offsets{0};
-    std::vector<float> weights{};
-  };
-  static Made made(int step, int rank, int ranks) {
-    Made m{.samples = kSamples / ranks};
-    for (std::size_t f = 0; f < kFeatures.size(); ++f)
-      for (int s = 0; s < kSamples / ranks; ++s) {
-        std::mt19937 random(static_cast<unsigned>(step * 1000 + (rank * m.samples + s) * 10) +
-                            static_cast<unsigned>(f));
-        for (unsigned n = random() % 4; n > 0; --n) {
-          m.ids.push_back(static_cast<std::int64_t>(random()) % kTables[f % 4].rows);
-          m.weights.push_back(0.25f + static_cast<float>(random() % 8) / 8);
-        }
-        m.offsets.push_back(static_cast<std::int64_t>(m.ids.size()));
-      }
-    return m;
-  }
-  Batch(int device, Made m)
-      : samples(m.samples),
-        ids(device, m.ids),
-        offsets(device, m.offsets),
-        weights(device, m.weights) {}
 };
 
 /// A rank's collection. GPUs' work is done in the order of a stream of its own.
@@ -125,9 +80,7 @@ struct Collection {
       : device(on), stream(on < 0 ? nullptr : gpu_stream(on)) {
     int ranks = 0;
     ok(tessera_communicator_rank(communicator, &rank, &ranks));
-    tessera_layout* layout = nullptr;
-    ok(tessera_layout_create(kTables.data(), kTables.size(), kFeatures.data(), kFeatures.size(),
-                             ranks, 0, "table-wise", &layout));
+    tessera_layout* layout = layout_for(ranks);
     tessera_collection_options options;
     ok(tessera_collection_defaults(&options));
     options.optimizer = optimizer;
@@ -176,13 +129,6 @@ void append(std::vector<float>& to, const std::vector<float>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
-std::vector<float> gradient_of(const std::vector<float>& values, int step) {
-  std::vector<float> gradient(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i)
-    gradient[i] = 0.5f * values[i] + 0.01f * static_cast<float>(step + 1);
-  return gradient;
-}
-
 Seen train(tessera_communicator* communicator, int device) {
   int ranks = 0;
   ok(tessera_communicator_rank(communicator, nullptr, &ranks));
@@ -190,7 +136,7 @@ Seen train(tessera_communicator* communicator, int device) {
   std::map<std::string, std::vector<float>> seen;
   for (int n = 0; n < kSteps; ++n) {
     const bool accumulates = n == 2;
-    Batch batch(device, n, made.rank, ranks);
+    PlacedBatch batch(device, n, made.rank, ranks);
     const tessera_batch view = batch.view();
     Numbers<float> pooled(device,
                           std::vector<float>(static_cast<std::size_t>(batch.samples * kColumns)));
@@ -219,7 +165,7 @@ Seen train(tessera_communicator* communicator, int device) {
     append(seen["sequences"], sequence.read());
     append(seen["weight gradients"], of_weights.read());
   }
-  Batch last(device, 9, made.rank, ranks);
+  PlacedBatch last(device, 9, made.rank, ranks);
   const tessera_batch view = last.view();
   Numbers<float> evaluated(device,
                            std::vector<float>(static_cast<std::size_t>(last.samples * kColumns)));
@@ -230,44 +176,25 @@ Seen train(tessera_communicator* communicator, int device) {
   return seen;
 }
 
-/// Runs f(communicator, rank) on threads. Returns what each rank has seen.
-std::vector<Seen> on_threads(int ranks, const std::function<Seen(tessera_communicator*, int)>& f) {
-  std::vector<tessera_communicator*> all(static_cast<std::size_t>(ranks));
-  ok(tessera_communicator_threads(ranks, 0, all.data()));
-  std::vector<std::string> errors(all.size());
-  std::vector<Seen> seen(all.size());
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    threads.emplace_back([&, r] {
-      try {
-        seen[r] = f(all[r], static_cast<int>(r));
-      } catch (const std::exception& error) {
-        errors[r] = error.what();
-        tessera_communicator_fail(all[r], error.what());
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (tessera_communicator* one : all) tessera_communicator_destroy(one);
-  for (const std::string& error : errors) CHECK(error == "");
+/// Returns what each rank has seen of f(communicator, rank), on threads.
+std::vector<Seen> seen_on_threads(int ranks,
+                                  const std::function<Seen(tessera_communicator*, int)>& f) {
+  std::vector<Seen> seen(static_cast<std::size_t>(ranks));
+  on_threads(ranks, [&](tessera_communicator* communicator) {
+    int rank = 0;
+    ok(tessera_communicator_rank(communicator, &rank, nullptr));
+    seen[static_cast<std::size_t>(rank)] = f(communicator, rank);
+  });
   return seen;
 }
-
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "tessera_c_XXXXXX";
-    path = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 }  // namespace
 
 TEST_CASE("C: tables on a GPU learn what the host's do") {
   for (const int ranks : {1, 2, 3}) {
     CAPTURE(ranks);
-    const auto host = on_threads(ranks, [](auto* ranks_, int) { return train(ranks_, -1); });
-    const auto gpu = on_threads(ranks, [](auto* ranks_, int) { return train(ranks_, 0); });
+    const auto host = seen_on_threads(ranks, [](auto* ranks_, int) { return train(ranks_, -1); });
+    const auto gpu = seen_on_threads(ranks, [](auto* ranks_, int) { return train(ranks_, 0); });
     for (std::size_t r = 0; r < host.size(); ++r) {
       REQUIRE(host[r].size() == gpu[r].size());
       for (const auto& seen : host[r]) {
@@ -292,8 +219,8 @@ TEST_CASE("C: a GPU for each rank, by NCCL, gives the bits of ranks that share o
     MESSAGE("no second GPU, or no NCCL");
     return;
   }
-  const auto shared = on_threads(2, [](auto* ranks, int) { return train(ranks, 0); });
-  const auto by_nccl = on_threads(2, [](auto* ranks, int rank) { return train(ranks, rank); });
+  const auto shared = seen_on_threads(2, [](auto* ranks, int) { return train(ranks, 0); });
+  const auto by_nccl = seen_on_threads(2, [](auto* ranks, int rank) { return train(ranks, rank); });
   CHECK(by_nccl == shared);
 }
 
@@ -310,7 +237,7 @@ TEST_CASE("C: a failure ends the wait of a rank in NCCL") {
       const Collection made(all[static_cast<std::size_t>(r)], r);
       ok(tessera_barrier(all[static_cast<std::size_t>(r)]));  // both have one
       if (r == 1) return ok(tessera_communicator_fail(all[1], "no more data"));
-      Batch batch(0, 0, 0, 2);
+      PlacedBatch batch(0, 0, 0, 2);
       const tessera_batch view = batch.view();
       refused(tessera_route(made.step, &view), TESSERA_COMMUNICATOR_ERROR, "no more data");
     });
@@ -319,7 +246,7 @@ TEST_CASE("C: a failure ends the wait of a rank in NCCL") {
 }
 
 TEST_CASE("C: ranks whose tables are in other kinds of memory are told") {
-  on_threads(2, [](auto* ranks, int rank) {
+  seen_on_threads(2, [](auto* ranks, int rank) {
     tessera_layout* layout = nullptr;
     ok(tessera_layout_create(kTables.data(), 1, kFeatures.data(), 1, 2, 0, nullptr, &layout));
     tessera_collection_options options;
@@ -344,7 +271,7 @@ TEST_CASE("C: checkpoints and vocabularies are those of the host") {
     const Collection made(communicator, device, "rowwise-adagrad:a,sgd:*");
     tessera_vocabulary* vocabulary = nullptr;
     ok(tessera_vocabulary_create(made.collection, 1, &vocabulary));
-    Batch keys(-1, 5, 0, 1);
+    PlacedBatch keys(-1, 5, 0, 1);
     const tessera_batch view = keys.view();
     auto& mine = rows[device + 1];
     mine.resize(keys.ids.size());
@@ -376,7 +303,7 @@ TEST_CASE("C: what is not in the GPU's memory is named, and nothing is done") {
   tessera_communicator* communicator = nullptr;
   ok(tessera_communicator_self(&communicator));
   const Collection made(communicator, 0);
-  Batch good(0, 0, 0, 1), hosts(-1, 0, 0, 1);
+  PlacedBatch good(0, 0, 0, 1), hosts(-1, 0, 0, 1);
   const tessera_batch view = good.view(), wrong = hosts.view();
   Numbers<float> output(0, std::vector<float>(kSamples * kColumns));
   std::vector<float> host(kSamples * kColumns);
@@ -418,7 +345,7 @@ TEST_CASE("C: what is not in the GPU's memory is named, and nothing is done") {
   ok(tessera_apply(made.collection, 0, nullptr, 0, nullptr));
 
   // A bad id of a GPU's batch is told at the latest when it is asked for.
-  Batch bad(0, 1, 0, 1);
+  PlacedBatch bad(0, 1, 0, 1);
   const std::int64_t beyond = 40;
   CHECK(gpu_copy(bad.ids.data(), &beyond, sizeof(beyond)) == 0);
   const tessera_batch bad_view = bad.view();
