@@ -116,7 +116,7 @@ Cluster calibrate() {
       cases.push_back({model.name, {"interleaved", layout}, model.workload});
     }
   measure_in_turn(cases, measure_in_memory);
-  base = fit(observations_of(cases), base);
+  base = fit_with_caches(observations_of(cases), base, kCacheSizes, kCachePrices);
   print_stages(cases, base);
   base.ranks = cores();
   // Waiting is no work.
@@ -187,7 +187,7 @@ constexpr const char* kHelp =
 
   bench_sharding --model FILE [...]            races plans of your own model, with your own ids: the options are below
   bench_sharding [--machine FILE]              measures; predictions have this machine's constants, which are measured once
-                                               (about two minutes) and kept in the user's cache, or those of a file
+                                               (about four minutes) and kept in the user's cache, or those of a file
   bench_sharding --calibrate [--out FOLDER]    fits the constants to this machine again; writes machine.json and machine.hpp, too
   bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest
   bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
@@ -249,6 +249,7 @@ int main(int argc, char** argv) try {
                          fmt::format("there is no option '{}' (see --help)", rest[1]), 2);
   plan::Constants constants;
   if (want_calibration || !files.empty()) {
+    require(std::filesystem::is_directory(out), "--out {}: no such folder", out);
     const auto kept = plan::cached_constants();
     FileSpeed speed;
     if (!files.empty())
@@ -280,7 +281,7 @@ int main(int argc, char** argv) try {
   } else if (only_names || want_honesty) {
     constants = {cpu_host(1, cores()), "of another machine (a 2-core x86-64 server)"};
   } else {
-    fmt::print("measuring this machine's constants, once: about two minutes\n");
+    fmt::print("measuring this machine's constants, once: about four minutes\n");
     std::fflush(stdout);
     constants = plan::read_constants(plan::write_machine_cache(calibrate()));
   }

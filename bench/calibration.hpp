@@ -17,6 +17,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace tessera::bench {
@@ -50,6 +51,9 @@ inline constexpr std::array<Constant, 11> kConstants{{{&Cluster::stream_bandwidt
                                                       {&Cluster::vector_seconds, false},
                                                       {&Cluster::merge_seconds, false},
                                                       {&Cluster::block_seconds, false}}};
+// what a fit tries for Cluster::cached_bytes and beyond_cache
+inline constexpr std::array<double, 5> kCacheSizes{4e6, 8e6, 1.2e7, 1.6e7, 2.4e7};
+inline constexpr std::array<double, 4> kCachePrices{1.5, 2, 2.5, 3};
 // bytes/s of a bandwidth that is switched off
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 // bytes/s of one whose cost the fit does not see
@@ -74,8 +78,8 @@ inline detail::StageTimes work_of(const detail::Prediction& p) {
 }
 
 /// `base` with the constants of kConstants fitted, but for those that no observation depends on;
-/// its latencies are taken as they are, ranks from each observation's layout. Throws
-/// InvalidArgument where nothing was measured, or a time is negative or no number.
+/// its latencies and what caches keep are taken as they are, ranks from each observation's layout.
+/// Throws InvalidArgument where nothing was measured, or a time is negative or no number.
 inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
   constexpr std::size_t n = kConstants.size();
   // what each constant adds to a stage, in units of what was measured
@@ -148,6 +152,30 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
                                    : x[k] > 1 / kMost     ? 1 / x[k]
                                                           : kMost;
   return base;
+}
+
+/// The same for each of these sizes of caches and each of these prices of what is beyond them: the
+/// one whose work is the nearest to what was measured.
+inline Cluster fit_with_caches(const std::vector<Observation>& observations, Cluster base,
+                               std::span<const double> sizes, std::span<const double> prices) {
+  Cluster best = fit(observations, base);
+  const auto error = [&](Cluster cluster) {
+    double sum = 0;
+    for (const Observation& o : observations) {
+      cluster.ranks = o.layout.ranks();
+      const detail::StageTimes work = work_of(predict(o.layout, cluster, o.workload));
+      sum += std::abs(std::log(work.embeddings() / o.work.embeddings()));
+    }
+    return sum;
+  };
+  double least = error(best);
+  for (const double size : sizes)
+    for (const double price : prices) {
+      base.cached_bytes = size, base.beyond_cache = price;
+      const Cluster other = fit(observations, base);
+      if (const double off = error(other); off < least) best = other, least = off;
+    }
+  return best;
 }
 
 }  // namespace tessera::bench

@@ -7,7 +7,7 @@
 #   bash bench/run.sh            everything, three repetitions each, medians (about an hour on two cores)
 #   bash bench/run.sh --quick    one shape of each kind, one repetition (some minutes)
 #   bash bench/run.sh --peers    also beside PyTorch's C++ library, side by side in one process (installs libtorch-dev)
-#                                the first run of sharding also measures the machine's constants (two minutes) and keeps them in the user's cache
+#                                the first run of sharding also measures the machine's constants (four minutes) and keeps them in the user's cache
 #   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular sequence frozen tiers peers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -162,7 +162,11 @@ inline std::vector<ShardingModel> calibration_models() {
           make_model("", 4096, 1.05, {{4, 200'000, 64, 10}}),
           make_model("", 4096, 0, {{2, 400'000, 128, 4}}),
           make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),
-          make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
+          make_model("", 512, 1.05, {{32, 1000, 16, 1}}),
+          // whose vectors no cache keeps
+          make_model("", 8192, 1.05, {{24, 50'000, 32, 4}}),
+          make_model("", 4096, 1.05, {{48, 10'000, 64, 1}}),
+          make_model("", 8192, 0, {{12, 100'000, 128, 1}})};
 }
 
 /// The same plan measured several times, in turn with others: medians of the stages; of the steps

@@ -44,6 +44,8 @@ void for_each_member(C& c, F&& f) {
   f("stream_bandwidth", c.stream_bandwidth);
   f("gather_bandwidth", c.gather_bandwidth);
   f("cache_bandwidth", c.cache_bandwidth);
+  f("cached_bytes", c.cached_bytes);
+  f("beyond_cache", c.beyond_cache);
   f("bus_bandwidth", c.bus_bandwidth);
   f("file_bandwidth", c.file_bandwidth);
   f("file_queue_depth", c.file_queue_depth);

@@ -30,6 +30,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -668,6 +669,19 @@ TEST_CASE("the fit finds the constants that made the timings") {
   }
 }
 
+TEST_CASE("the fit finds what caches keep of a batch") {
+  Cluster machine = kMachine;
+  machine.cached_bytes = 2e6, machine.beyond_cache = 2;
+  const std::array<double, 2> sizes{2e6, 8e6}, prices{2, 3};
+  const Cluster found = bench::fit_with_caches(observe(machine, 0), unknown(), sizes, prices);
+  CHECK(found.cached_bytes == 2e6);
+  CHECK(found.beyond_cache == 2);
+  for (const bench::Constant& c : bench::kConstants)
+    CHECK(found.*c.member == doctest::Approx(machine.*c.member).epsilon(1e-4));
+  // Where nothing is beyond them, neither costs anything.
+  CHECK(bench::fit_with_caches(observe(kMachine, 0), unknown(), sizes, prices).beyond_cache == 1);
+}
+
 TEST_CASE("the fit refuses what are no timings, and leaves alone what was not measured") {
   CHECK_THROWS_WITH_AS(bench::fit({}, unknown()), doctest::Contains("no stage was measured"),
                        InvalidArgument);
@@ -685,6 +699,47 @@ TEST_CASE("the fit refuses what are no timings, and leaves alone what was not me
   CHECK(found.node_bandwidth == unknown().node_bandwidth);
   CHECK(found.vector_seconds == unknown().vector_seconds);
   CHECK(found.check_seconds == doctest::Approx(kMachine.check_seconds).epsilon(1e-4));
+}
+
+TEST_CASE("what caches do not keep of a batch takes longer") {
+  // 1,000 samples x 2 features: 3 ids of 8 bytes and a vector of 64, and 2 ids with as many vectors
+  // of 32 bytes: 168 KB
+  const std::vector<TableSpec> tables{{.name = "a", .rows = 1000, .width = 16, .hotness = 3},
+                                      {.name = "b", .rows = 1000, .width = 8, .hotness = 2}};
+  std::vector<FeatureSpec> features{{.name = "a", .table = "a"}, {.name = "b", .table = "b"}};
+  features[1].pooling = Pooling::none;
+  Layout layout = uncut_layout({2}, tables, features);
+  layout.shards = shards_of(strategy_choice(Strategy::round_robin, layout), layout);
+  const Workload workload{.batch = 1000};
+  Cluster cluster = kMachine;
+  cluster.ranks = 2;
+  const detail::StageTimes in_cache = bench::work_of(predict(layout, cluster, workload));
+  cluster.beyond_cache = 3;
+  for (const double kept : {168e3, 1e6}) {
+    cluster.cached_bytes = kept;
+    CHECK(bench::work_of(predict(layout, cluster, workload)).embeddings() == in_cache.embeddings());
+  }
+  // Three quarters of the bytes at three times the price: 2.5 times as long.
+  cluster.cached_bytes = 42e3;
+  Cluster slow = kMachine;
+  slow.ranks = 2;
+  for (const auto rate : {&Cluster::stream_bandwidth, &Cluster::gather_bandwidth})
+    slow.*rate /= 2.5;
+  for (const auto seconds :
+       {&Cluster::lookup_seconds, &Cluster::check_seconds, &Cluster::route_seconds,
+        &Cluster::vector_seconds, &Cluster::merge_seconds})
+    slow.*seconds *= 2.5;
+  const detail::StageTimes beyond = bench::work_of(predict(layout, cluster, workload)),
+                           slower = bench::work_of(predict(layout, slow, workload));
+  for (const bench::StageMember stage : bench::kStages)
+    CHECK(beyond.*stage == doctest::Approx(slower.*stage));
+  // A model of which only a part is here has the rates of the whole one.
+  const Cluster whole =
+      detail::for_batches(cluster, tables, features, layout.feature_table, workload);
+  const Layout part = uncut_layout({2}, {tables[0]}, {features[0]});
+  CHECK(detail::CostModel(part.tables, part.features, part.feature_table, whole, workload)
+            .cluster()
+            .check_seconds == doctest::Approx(2.5 * kMachine.check_seconds));
 }
 
 TEST_CASE("predictions follow the load") {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/concepts/optimizer.hpp>
 #include <tessera/planner/power_law.hpp>
 #include <tessera/planner/prediction.hpp>
+#include <tessera/planner/workload.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -16,38 +16,6 @@
 namespace tessera { inline namespace v0 {
 
 // Predicts what a training step costs under a layout. Equations and sources: docs/cost_model.md.
-
-/// What a step works on.
-struct Workload {
-  std::int64_t batch = 65'536;  ///< samples of a step, over all ranks
-  /// exponent of the ids' power law, of tables that name none; 0: uniform
-  double skew = 1.05;
-  /// frequent ids come first in their tables (vocabularies sorted by count); else anywhere
-  bool sorted_ids = false;
-  int id_bytes = 8;
-  int element_bytes = 4;
-  /// per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
-  double wire_bytes = 4;
-  /// `memory_cost_of<Optimizer>`; read and written by updates
-  detail::MemoryCost memory{.per_element = 4, .per_row = 4};
-  /// of the dense layers, per sample, forward and backward
-  double dense_flops = 0;
-  /// that they read and write besides, per sample
-  double dense_bytes = 0;
-  std::int64_t dense_parameters = 0;  ///< summed over the ranks in each step
-  /// the next batch's ids are routed beside the dense layers
-  bool overlap_route = false;
-  /// each rank asks for a row once (the collection's option of this name); what finding duplicates
-  /// costs is not predicted
-  bool deduplicate = false;
-};
-
-/// What an element and a row cost under an optimizer, with tables of T.
-template <class Optimizer, class T = float>
-inline constexpr detail::MemoryCost memory_cost_of{
-    .per_element = static_cast<std::int64_t>(sizeof(T)) + detail::state_bytes<Optimizer>,
-    .per_row = 4 * Optimizer::row_states,
-    .mean_squares = Optimizer::needs_mean_square};
 
 namespace detail {
 
@@ -85,7 +53,8 @@ class CostModel {
                       const std::vector<FeatureSpec>& features,
                       const std::vector<int>& feature_table, const Cluster& cluster,
                       const Workload& workload)
-      : cluster_(cluster), workload_(workload) {
+      : cluster_(for_batches(cluster, tables, features, feature_table, workload)),
+        workload_(workload) {
     const Topology topology = cluster.topology();
     ranks_ = topology.ranks;
     batch_ = static_cast<double>(workload.batch);
@@ -123,6 +92,7 @@ class CostModel {
   }
   /// Sends lengths if `ragged`: of a model of which only some tables are here.
   constexpr void send_lengths(bool ragged) { ragged_ |= ragged; }
+  /// Returns the cluster, its rates those of the model's batches.
   constexpr const Cluster& cluster() const { return cluster_; }
   constexpr const Workload& workload() const { return workload_; }
   /// Returns the seconds of one collective, its data aside.

@@ -143,7 +143,8 @@ struct RoundModel {
   constexpr auto with_planner(std::size_t round, const Cluster& cluster, const Workload& workload,
                               const PlanConstraints& constraints, Use use) const {
     const Layout some = layout(round, cluster.topology());
-    CostModel model(some.tables, some.features, some.feature_table, cluster, workload);
+    CostModel model(some.tables, some.features, some.feature_table,
+                    for_batches(cluster, tables, features, feature_table, workload), workload);
     model.send_lengths(ragged);
     Planner planner(some, model, constraints);
     return use(planner);

@@ -71,6 +71,10 @@ struct Cluster {
   double stream_bandwidth = 1.6e12;  ///< bytes/s read or written in order
   double gather_bandwidth = 1.2e12;  ///< bytes/s of rows in random order, from memory
   double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
+  /// bytes of a batch's ids and vectors, over all ranks, that caches keep from stage to stage; what
+  /// is beyond takes `beyond_cache` times as long
+  double cached_bytes = 0;
+  double beyond_cache = 1;
   /// bytes/s that a device reads or writes of rows in the host's memory
   double bus_bandwidth = 2.0e10;
   /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places, with so
