@@ -11,7 +11,8 @@ namespace tessera { inline namespace v0 {
 
 template <Element T, Initializer F>
 struct op::Kernel<op::Initialize<T, F>, Host> {
-  static void run(const Host& backend, const typename op::Initialize<T, F>::Parameters& p) {
+  static void run([[maybe_unused]] const Host& backend,
+                  const typename op::Initialize<T, F>::Parameters& p) {
 #pragma omp parallel for num_threads(backend.threads()) if (backend.threads() > 1) schedule(static)
     for (std::int64_t row = 0; row < p.rows; ++row) {
       ElementKey key = p.first;
