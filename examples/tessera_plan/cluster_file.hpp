@@ -155,9 +155,10 @@ inline Constants read_constants(const std::string& path) {
       const auto given = json.find(member);
       const std::string_view name(member);
       if (given == json.end()) {
-        // of no use where no table is OnHost or OnFile
-        if (name != "bus_bandwidth" && name != "host_memory_per_rank" &&
-            name != "directory_seconds" && name != "missing_seconds" && !name.starts_with("file_"))
+        // of no use where no table is OnHost or OnFile, and of no effect as they are by default
+        if (name != "cached_bytes" && name != "beyond_cache" && name != "bus_bandwidth" &&
+            name != "host_memory_per_rank" && name != "directory_seconds" &&
+            name != "missing_seconds" && !name.starts_with("file_"))
           missing.push_back(member);
         return;
       }
@@ -166,8 +167,9 @@ inline Constants read_constants(const std::string& path) {
       const double most = std::is_integral_v<Value>
                               ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1)
                               : 1e300;
-      // what times are divided by
-      const double least = name.ends_with("bandwidth") || name == "flops" ? 1 : 0;
+      // what times are divided by, and a price of less than what is in a cache
+      const double least =
+          name.ends_with("bandwidth") || name == "flops" || name == "beyond_cache" ? 1 : 0;
       tessera::require<DataError>(given->is_number() && given->template get<double>() >= least &&
                                       given->template get<double>() <= most,
                                   "{}: '{}' must be a number from {} to {}", path, member, least,
