@@ -195,20 +195,24 @@ TEST_CASE("job: a connection ends while a rank sleeps" * doctest::skip()) {
   const int rank = engine::place().rank;
   for (int round = 0; round < 20; ++round) {
     ts::detail::GlooMessenger messenger(device, options, rank, 2, engine::meeting(), nullptr);
-    const auto exchange = [&](bool receive, auto& value) {
-      messenger.begin_transfers();
-      const auto bytes = std::as_writable_bytes(std::span(&value, 1));
-      receive ? messenger.receive(1 - rank, bytes, 1) : messenger.send(1 - rank, bytes, 1);
-      messenger.wait();
-    };
     pid_t other = getpid();
-    exchange(rank == 0, other);
-    if (rank == 0) {
-      std::this_thread::sleep_for(2ms);  // it waits
-      kill(other, SIGSTOP);
+    int value = round;
+    const auto bytes_of = [](auto& what) { return std::as_writable_bytes(std::span(&what, 1)); };
+    messenger.begin_transfers();
+    if (rank == 1) {
+      // Its receive is posted when its number comes: to a rank that has none Gloo sends nothing.
+      messenger.receive(0, bytes_of(value), 1);
+      messenger.send(0, bytes_of(other), 1);
+      messenger.wait();
+      continue;
     }
-    exchange(rank == 1, round);
-    if (rank == 1) continue;
+    messenger.receive(1, bytes_of(other), 1);
+    messenger.wait();
+    std::this_thread::sleep_for(2ms);  // it waits
+    kill(other, SIGSTOP);
+    messenger.begin_transfers();
+    messenger.send(1, bytes_of(value), 1);
+    messenger.wait();
     messenger.close();
     std::this_thread::sleep_for(6ms);  // its wait is to be woken then
     kill(other, SIGCONT);
