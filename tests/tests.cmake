@@ -119,6 +119,7 @@ tessera_test(sharding/plan)
 tessera_test(sharding/plan_file JSON)
 tessera_test(sharding/planned_groups)
 tessera_test(sharding/planner O1)
+tessera_test(sharding/planner_search O1 UNSANITIZED)
 
 tessera_test(simt/against_host THREADS EMULATED O1)
 tessera_test(simt/cache EMULATED)

@@ -4,17 +4,15 @@
 #include <tessera/planner/explain_plan.hpp>
 #include <tessera/planner/keep_on_host.hpp>
 
+#include <sharding/random_model.hpp>
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <numeric>
-#include <random>
-#include <set>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,41 +21,6 @@
 using namespace tessera;
 
 namespace {
-
-std::vector<std::string> names_of(std::size_t count) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < count; ++i) names.push_back("t" + std::to_string(i));
-  return names;
-}
-
-/// Sizes over many orders of magnitude, widths that do and do not divide, several features on some
-/// tables.
-struct RandomModel {
-  std::vector<std::string> names;
-  std::vector<TableSpec> tables;
-  std::vector<FeatureSpec> features;
-  explicit RandomModel(unsigned seed, std::size_t count) : names(names_of(2 * count)) {
-    std::mt19937 random(seed);
-    const auto pick = [&](int least, int most) {
-      return std::uniform_int_distribution<int>(least, most)(random);
-    };
-    const int widths[] = {8, 12, 16, 20, 32, 64, 96, 128};
-    for (std::size_t t = 0; t < count; ++t) {
-      std::int64_t rows = pick(1, 9);
-      for (int digits = pick(0, 7); digits > 0; --digits) rows = rows * 10 + pick(0, 9);
-      tables.push_back({.name = names[t],
-                        .rows = rows,
-                        .width = widths[pick(0, 7)],
-                        .hotness = static_cast<double>(pick(1, 20)),
-                        .skew = pick(0, 1) == 0 ? -1 : 0.1 * pick(0, 15)});
-      features.push_back({.name = names[t], .table = names[t]});
-      if (pick(0, 3) == 0)
-        features.push_back({.name = names[count + t],
-                            .table = names[t],
-                            .hotness = static_cast<double>(pick(1, 5))});
-    }
-  }
-};
 
 Cluster host(int ranks, int per_node = 0) {
   return {.ranks = ranks,
@@ -73,20 +36,6 @@ Cluster host(int ranks, int per_node = 0) {
           .node_latency = 2e-6,
           .network_bandwidth = 1e9,
           .network_latency = 1e-5};
-}
-
-/// The cut of each table, seen from its rectangles.
-std::string cut_of_table(const Layout& layout, std::string_view table) {
-  std::set<std::int64_t> rows, columns;
-  bool everywhere = false;
-  for (const Shard& s : layout.shards) {
-    if (layout.tables[s.table].name != table) continue;
-    rows.insert(s.rectangle.row_begin);
-    columns.insert(s.rectangle.column_begin);
-    everywhere |= s.rank == every_rank;
-  }
-  if (everywhere) return "replicated";
-  return std::to_string(rows.size()) + "x" + std::to_string(columns.size());
 }
 
 }  // namespace
@@ -139,148 +88,6 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
     }
   }
   CHECK(fitting > 60);
-}
-
-/// What tests draw: a model, its ranks and a cluster of each kind.
-struct RandomCase {
-  std::mt19937 random;
-  RandomModel model;
-  Cluster cluster;
-  Workload workload;
-
-  RandomCase(unsigned seed, int most_tables, int most_ranks)
-      : random(seed * 7919 + 1), model(seed, static_cast<std::size_t>(pick(5, most_tables))) {
-    static constexpr int counts[] = {1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 1024};
-    int kinds = 0;
-    while (kinds < 12 && counts[kinds] <= most_ranks) ++kinds;
-    const int ranks = counts[pick(0, kinds - 1)], kind = pick(0, 3);
-    cluster = kind == 0   ? dgx_a100(ranks)
-              : kind == 1 ? hgx_h200(ranks)
-                          : cpu_host(ranks, kind == 2 ? 0 : 2);
-    workload = {.batch = std::int64_t{256} << pick(0, 9), .sorted_ids = pick(0, 3) == 0};
-  }
-  int pick(int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); }
-  std::int64_t bytes() const {
-    std::int64_t sum = 0;
-    for (const TableSpec& t : model.tables) sum += workload.memory.of({0, t.rows, 0, t.width});
-    return sum;
-  }
-  /// Seconds of the plan's step; none fits: infinity.
-  double plan(const detail::PlanConstraints& constraints, std::int64_t memory = 0) const {
-    Cluster limited = cluster;
-    if (memory > 0) limited.memory_per_rank = memory;
-    const Layout layout = plan_layout(model.tables, model.features, limited, workload, constraints);
-    return layout.fault.ok() ? predict(layout, limited, workload).step_seconds : INFINITY;
-  }
-};
-
-TEST_CASE("no restriction, pin or memory makes a plan better than the free one") {
-  // TESSERA_PLANNER_MODELS=500 build/release/bin/test_sharding_planner -tc="no restriction*": as
-  // many models, large ones and many ranks, too; more than an hour in an optimized build.
-  // 100-199: those of the 500.
-  const char* given = std::getenv("TESSERA_PLANNER_MODELS");
-  unsigned first = 0, last = 5;
-  if (given != nullptr && std::sscanf(given, "%u-%u", &first, &last) != 2)
-    last = std::exchange(first, 0) - 1;
-  std::vector<unsigned> seeds(last + 1 - first);
-  std::iota(seeds.begin(), seeds.end(), first);
-  // of the large ones some that were hard: fixed costs that three tables share, few large parts
-  if (given == nullptr) seeds.insert(seeds.end(), {7, 90});
-#ifndef _GLIBCXX_ASSERTIONS  // not in the sanitizers' builds, where it takes minutes
-  // and one whose best plan was found under a pin alone
-  if (given == nullptr) seeds.push_back(163);
-#endif
-  int compared = 0, better = 0;
-  double most = 0;
-  for (const unsigned seed : seeds) {
-    const bool large = given != nullptr || seed > last;
-    RandomCase c(seed, large ? 80 : 14, large ? 1024 : 8);
-    detail::PlanConstraints free{.memory_balance = 0};
-    const double seconds = c.plan(free);
-    const auto check = [&](const std::string& what, double other, double best) {
-      ++compared;
-      most = std::max(most, best / other - 1);
-      if (best > 1.005 * other) {
-        ++better;
-        MESSAGE("seed ", seed, ", ", c.model.tables.size(), " tables, ", c.cluster.ranks,
-                " ranks: ", what, ": ", 100 * (best / other - 1), " % faster");
-      }
-    };
-    detail::PlanConstraints forbid = free;
-    forbid.forbidden = {static_cast<Cut>(c.pick(0, 4))};
-    check("a forbidden cut", c.plan(forbid), seconds);
-    detail::PlanConstraints pin = free;
-    const TableSpec& table = c.model.tables[static_cast<std::size_t>(
-        c.pick(0, static_cast<int>(c.model.tables.size()) - 1))];
-    // a pin may also cut what is too small for the planner's own cuts
-    pin.pins = {{.table = table.name,
-                 .cut = detail::worth_cutting(table, 1, c.cluster.ranks)
-                            ? static_cast<Cut>(c.pick(0, 3))
-                            : static_cast<Cut>(c.pick(0, 1))}};
-    check("a pin", c.plan(pin), seconds);
-    const std::int64_t room = static_cast<std::int64_t>(
-        0.01 * c.pick(120, 400) * static_cast<double>(c.bytes()) / c.cluster.ranks);
-    const double less = c.plan(
-        free, std::min(room, c.cluster.memory_per_rank > 0 ? c.cluster.memory_per_rank : room));
-    check("less memory", less, seconds);
-  }
-  MESSAGE(compared, " plans, ", better, " better than the free one; most ", 100 * most, " %");
-  CHECK(better == 0);
-}
-
-/// The shortest step of all options and places of a small model.
-double shortest(const Layout& uncut, const detail::CostModel& model) {
-  std::vector<detail::CutOption> options;
-  std::vector<std::size_t> first;
-  for (std::size_t t = 0; t < uncut.tables.size(); ++t) {
-    first.push_back(options.size());
-    detail::append_cut_options(uncut, static_cast<int>(t), model, {}, options);
-  }
-  first.push_back(options.size());
-  const int ranks = uncut.ranks();
-  double best = INFINITY;
-  Layout layout = uncut;
-  const auto go = [&](const auto& self, std::size_t t) -> void {
-    if (t == uncut.tables.size()) {
-      best = std::min(best, predict(layout, model).step_seconds);
-      return;
-    }
-    for (std::size_t o = first[t]; o < first[t + 1]; ++o) {
-      detail::TableCut cut{.cut = options[o].cut, .parts = options[o].parts};
-      const bool placed = cut.cut == Cut::table_wise || cut.cut == Cut::column_wise;
-      const std::size_t shards = layout.shards.size();
-      for (int set = 0; set < (placed ? 1 << ranks : 1); ++set) {  // parts on unlike ranks
-        cut.places.clear();
-        for (int r = 0; r < ranks; ++r)
-          if ((set >> r & 1) != 0) cut.places.push_back(r);
-        if (placed && std::ssize(cut.places) != cut.parts) continue;
-        detail::append_shards(layout.shards, static_cast<int>(t), uncut.tables[t], cut,
-                              uncut.topology);
-        self(self, t + 1);
-        layout.shards.resize(shards);
-      }
-    }
-  };
-  go(go, 0);
-  return best;
-}
-
-TEST_CASE("plans of small models are within a hundredth of the best of all plans") {
-  for (unsigned seed = 0; seed < 12; ++seed) {
-    CAPTURE(seed);
-    const int ranks = seed % 3 == 2 ? 3 : 2;
-    RandomCase c(seed, 6, 2);
-    const RandomModel model(seed, ranks == 3 ? 4 : 5 + seed % 2);
-    c.cluster = seed % 2 == 0 ? dgx_a100(ranks) : cpu_host(ranks, seed % 4 == 1 ? 0 : 2);
-    const Layout uncut = uncut_layout(c.cluster.topology(), model.tables, model.features);
-    const detail::CostModel costs(uncut.tables, uncut.features, uncut.feature_table, c.cluster,
-                                  c.workload);
-    Layout layout = uncut;
-    layout.shards = shards_of(detail::Planner(uncut, costs, {.memory_balance = 0}).search(), uncut);
-    const double best = shortest(uncut, costs), planned = predict(layout, costs).step_seconds;
-    CHECK(planned <= 1.01 * best);
-    CHECK(planned >= best * (1 - 1e-9));
-  }
 }
 
 TEST_CASE("Merlin's strategies, by hand") {
@@ -595,61 +402,6 @@ TEST_CASE("the compiler's plan is the one that runs") {
   const detail::TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());
   CHECK(Dynamic::layout({4}).fault.kind == PlanFault::Kind::no_rows);
-}
-
-// ---- large models, in rounds ----
-
-/// Sizes and widths of all kinds, without a random number.
-inline constexpr auto kManyNames = [] {
-  std::array<std::array<char, 3>, 30> names{};
-  for (int i = 0; i < 30; ++i)
-    names[i] = {'t', static_cast<char>('0' + i / 10), static_cast<char>('0' + i % 10)};
-  return names;
-}();
-inline constexpr auto kManySpecs = [] {
-  std::array<TableSpec, 30> specs{};
-  for (std::size_t i = 0; i < specs.size(); ++i)
-    specs[i] = {.name = std::string_view(kManyNames[i].data(), 3),
-                .rows = i % 3 == 0 ? 50 + static_cast<int>(i) : 1000 * static_cast<int>(1 + i * i),
-                .width = 8 << i % 5,
-                .hotness = i % 4 == 0 ? 10.0 : 1.0};
-  return specs;
-}();
-constexpr Cluster kTight{.ranks = 8, .ranks_per_node = 4, .memory_per_rank = 300_MiB};
-using ManyFree = AutoPlan<Tables<kManySpecs>, dgx_a100(8), Workload{}>;
-using ManyTight = AutoPlan<Tables<kManySpecs>, kTight, Workload{}, BalanceMemory<105>,
-                           Forbid<Cut::grid>, Pin<"t01", Cut::row_wise>>;
-
-TEST_CASE("the compiler's rounds choose what they choose at run time, near the whole search") {
-  const auto check = [&]<class P>(std::type_identity<P>, const Cluster& cluster,
-                                  const detail::PlanConstraints& constraints) {
-    const Workload workload{};
-    static_assert(P::table_count > detail::tables_at_once);
-    Layout uncut = uncut_layout(cluster.topology(), {kManySpecs.begin(), kManySpecs.end()});
-    const Layout compiled = P::layout({8});
-    CHECK(describe(detail::check_cover(compiled)) == "no fault");
-    const detail::PlanChoice again = detail::plan_in_rounds(uncut, cluster, workload, constraints);
-    CHECK(again.fits);
-    const std::vector<Shard> shards = shards_of(again, uncut);
-    REQUIRE(shards.size() == compiled.shards.size());
-    for (std::size_t i = 0; i < shards.size(); ++i) {
-      CHECK(shards[i].table == compiled.shards[i].table);
-      CHECK(shards[i].rank == compiled.shards[i].rank);
-      CHECK(shards[i].rectangle == compiled.shards[i].rectangle);
-    }
-    const Layout best = plan_layout(uncut, cluster, workload, constraints);
-    CHECK(predict(compiled, cluster, workload).step_seconds <
-          1.3 * predict(best, cluster, workload).step_seconds);
-    CHECK(describe(detail::check_memory(compiled, workload.memory, cluster.memory_per_rank)) ==
-          "no fault");
-    return compiled;
-  };
-  check(std::type_identity<ManyFree>{}, dgx_a100(8), {});
-  const Layout tight = check(std::type_identity<ManyTight>{}, kTight,
-                             {.pins = {{.table = "t01", .cut = Cut::row_wise}},
-                              .forbidden = {Cut::grid},
-                              .memory_share = 1.05});
-  CHECK(cut_of_table(tight, "t01") == "8x1");
 }
 
 TEST_CASE("rounds keep memory for the tables that come later") {
