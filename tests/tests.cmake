@@ -144,7 +144,7 @@ tessera_test(simt/update THREADS EMULATED O1)
 tessera_test(simt/vocabulary THREADS EMULATED O1)
 
 tessera_test(tables/matrix)
-tessera_test(tables/row_cache THREADS)
+tessera_test(tables/row_cache THREADS ALONE)
 
 tessera_test(trainer/command DENSE JSON)
 tessera_test(trainer/convert_dataset JSON)
