@@ -217,3 +217,39 @@ TEST_CASE("the compiler's rounds choose what they choose at run time, near the w
                               .memory_share = 1.05});
   CHECK(cut_of_table(tight, "t01") == "8x1");
 }
+
+TEST_CASE("rounds plan with the rates that caches leave the whole model, not each round alone") {
+  const Workload workload{.batch = 4096};
+  for (const int ranks : {2, 8}) {
+    const RandomModel model(static_cast<unsigned>(ranks), 60);
+    Cluster cluster = cpu_host(ranks, 2);
+    cluster.cached_bytes = 20e6, cluster.beyond_cache = 4;
+    const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
+    const auto shards = [&](const Cluster& c) {
+      std::string all;
+      for (const Shard& s : shards_of(detail::plan_in_rounds(uncut, c, workload, {}), uncut))
+        all += std::to_string(s.table) + " " + std::to_string(s.rank) + " " +
+               std::to_string(s.rectangle.row_begin) + " " +
+               std::to_string(s.rectangle.column_begin) + "\n";
+      return all;
+    };
+    // The same rates, written down: one that has no caches needs none of the model's bytes.
+    double bytes = 0;
+    for (const FeatureSpec& feature : model.features) {
+      const auto table = std::find_if(model.tables.begin(), model.tables.end(),
+                                      [&](const TableSpec& t) { return t.name == feature.table; });
+      const double hotness = feature.hotness > 0 ? feature.hotness : table->hotness;
+      bytes += 4096 * (hotness * 8 + table->width * 4.0);
+    }
+    REQUIRE(bytes > 2 * cluster.cached_bytes);
+    const double longer = 1 + 3 * (1 - cluster.cached_bytes / bytes);
+    Cluster written = cluster;
+    written.cached_bytes = 0, written.beyond_cache = 1;
+    for (double* rate : {&written.stream_bandwidth, &written.gather_bandwidth}) *rate /= longer;
+    for (double* time : {&written.lookup_seconds, &written.check_seconds, &written.route_seconds,
+                         &written.vector_seconds, &written.merge_seconds})
+      *time *= longer;
+    CHECK(shards(cluster) == shards(written));
+    CHECK(shards(cluster) != shards(cpu_host(ranks, 2)));  // the rates matter here
+  }
+}

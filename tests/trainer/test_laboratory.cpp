@@ -604,6 +604,8 @@ TEST_CASE("wrong input is named with its file, line or element") {
   std::ofstream(shop.at("slow.json")) << R"({"stream_bandwidth": 1e10})";
   says(model + "--cluster slow.json",
        "'slow.json' has no 'node_bandwidth', which steps of several");
+  std::ofstream(shop.at("cheap.json")) << R"({"beyond_cache": 0.5})";
+  says(model + "--cluster cheap.json", "'beyond_cache' must be a number from 1 to ");
   std::ofstream(shop.at("file")) << "";
   says(model + "--out file/out", "--out: cannot make the folder 'file/out'");
   says(model + "--out /proc/out", "--out");
