@@ -1,6 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-#
+
+# A compiler takes up to 3.6 GB for one, so that as many run at once as the memory has room for.
+cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR at_once "1 + ${memory} / 4096")
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS fused=${at_once})
+
 # tessera_fuse(TARGET SOURCE [FILES]) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file
 # keeps its names in a namespace of its own; what any of them includes comes before all. So what their collections have in common, most of
 # their code, is compiled once. FILES becomes the list of files that its tests are in, for `--source-file`: itself and the headers
@@ -9,6 +14,7 @@ function(tessera_fuse target source)
   if(NOT TARGET ${target})
     cmake_path(GET source EXTENSION LAST_ONLY extension)
     add_executable(${target} "${CMAKE_CURRENT_BINARY_DIR}/${target}${extension}")
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE fused)
     cmake_language(EVAL CODE "cmake_language(DEFER CALL tessera_write_fused ${target})")
   endif()
   get_target_property(includes ${target} fused_includes)
