@@ -3,7 +3,10 @@
 
 # A compiler takes up to 3.6 GB for one, so that as many run at once as the memory has room for.
 cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
-math(EXPR at_once "1 + ${memory} / 4096")
+math(EXPR at_once "(${memory} + 1024) / 4096")  # in MiB; a part is not for programs
+if(at_once LESS 1)
+  set(at_once 1)
+endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS fused=${at_once})
 
 # tessera_fuse(TARGET SOURCE [FILES]) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file

@@ -12,8 +12,6 @@
 #include <string_view>
 #include <vector>
 
-using namespace tessera;
-
 inline std::vector<std::string> names_of(std::size_t count) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < count; ++i) names.push_back("t" + std::to_string(i));
@@ -24,8 +22,8 @@ inline std::vector<std::string> names_of(std::size_t count) {
 /// tables.
 struct RandomModel {
   std::vector<std::string> names;
-  std::vector<TableSpec> tables;
-  std::vector<FeatureSpec> features;
+  std::vector<tessera::TableSpec> tables;
+  std::vector<tessera::FeatureSpec> features;
   explicit RandomModel(unsigned seed, std::size_t count) : names(names_of(2 * count)) {
     std::mt19937 random(seed);
     const auto pick = [&](int least, int most) {
@@ -50,14 +48,14 @@ struct RandomModel {
 };
 
 /// The cut of each table, seen from its rectangles.
-inline std::string cut_of_table(const Layout& layout, std::string_view table) {
+inline std::string cut_of_table(const tessera::Layout& layout, std::string_view table) {
   std::set<std::int64_t> rows, columns;
   bool everywhere = false;
-  for (const Shard& s : layout.shards) {
+  for (const tessera::Shard& s : layout.shards) {
     if (layout.tables[s.table].name != table) continue;
     rows.insert(s.rectangle.row_begin);
     columns.insert(s.rectangle.column_begin);
-    everywhere |= s.rank == every_rank;
+    everywhere |= s.rank == tessera::every_rank;
   }
   if (everywhere) return "replicated";
   return std::to_string(rows.size()) + "x" + std::to_string(columns.size());
