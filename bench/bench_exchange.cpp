@@ -10,6 +10,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 namespace ts = tessera;
 

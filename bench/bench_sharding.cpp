@@ -15,6 +15,7 @@
 #include <tessera/core/error.hpp>
 
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <pthread.h>
 #include <sched.h>

@@ -10,6 +10,7 @@
 #include <tessera_data/tabular_file.hpp>
 
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstring>

@@ -8,6 +8,8 @@
 #include <tessera_data/permutation.hpp>
 #include <tessera_data/synthetic.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>

@@ -11,6 +11,8 @@
 
 #include <tessera/core/error.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>

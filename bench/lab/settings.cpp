@@ -6,6 +6,8 @@
 #include "../../examples/support/options.hpp"
 #include "../../examples/tessera_plan/choices.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <memory>

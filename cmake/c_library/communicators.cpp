@@ -13,6 +13,8 @@
 #include <tessera/mpi.hpp>
 #endif
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdlib>

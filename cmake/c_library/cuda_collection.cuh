@@ -15,6 +15,8 @@
 #endif
 #include <tessera/tessera.cuh>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

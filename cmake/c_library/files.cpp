@@ -11,6 +11,8 @@
 #include <tessera/host/backend.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <memory>
 #include <optional>

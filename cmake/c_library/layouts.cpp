@@ -5,6 +5,8 @@
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <memory>
 #include <string>

@@ -4,6 +4,8 @@
 // In the place of cuda_collections.cu, in a library without CUDA.
 #include "collections.hpp"
 
+#include <fmt/format.h>
+
 std::shared_ptr<tessera_c::Collection> tessera_c::make_cuda_collection(
     const tessera_layout&, const tessera_communicator&, const tessera_collection_options& options,
     std::span<const std::int32_t>) {

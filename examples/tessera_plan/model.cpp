@@ -21,17 +21,8 @@
 #include <set>
 #include <utility>
 
-namespace plan { namespace {
-class Node;
-}  // namespace
-}  // namespace plan
-
-template <>
-struct fmt::formatter<plan::Node> : fmt::formatter<std::string> {
-  fmt::format_context::iterator format(const plan::Node& node, fmt::format_context& context) const;
-};
-
-namespace plan { namespace {
+namespace plan {
+namespace {
 
 using namespace tessera;
 using Json = nlohmann::ordered_json;
@@ -49,7 +40,7 @@ std::string checked_name(std::string name, const std::string& place) {
   return name;
 }
 
-/// A value of a document with its path. Formatted, it is its place, for errors.
+/// A value of a document with its path. As a string it is its place, for errors.
 class Node {
  public:
   Node(const Json& json, const Source& source, std::string path = {})
@@ -58,6 +49,7 @@ class Node {
   const Json& json() const { return json_; }
   const Source& source() const { return source_; }
   std::string place() const { return place_text(source_, path_); }
+  operator std::string() const { return place(); }
   bool has(const char* key) const {
     return json_.is_object() && json_.contains(key) && !json_.at(key).is_null();
   }
@@ -85,7 +77,7 @@ class Node {
     for (const auto& [key, value] : pairs())
       require<DataError>(std::find(keys.begin(), keys.end(), key) != keys.end(),
                          "{}: {} has no '{}'; there are {}", value, what, key,
-                         fmt::join(keys, ", "));
+                         fmt::format("{}", fmt::join(keys, ", ")));
   }
   double number(double least, double most) const {
     require<DataError>(json_.is_number(), "{}: must be a number", *this);
@@ -117,17 +109,6 @@ class Node {
   const Source& source_;
   std::string path_;
 };
-
-}  // namespace
-}  // namespace plan
-
-fmt::format_context::iterator fmt::formatter<plan::Node>::format(
-    const plan::Node& node, fmt::format_context& context) const {
-  return fmt::formatter<std::string>::format(node.place(), context);
-}
-
-namespace plan {
-namespace {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr double kMostHotness = 1e5;
@@ -202,7 +183,7 @@ std::map<std::string, std::int64_t> read_data(Model& model, const Node& root) {
          read_feature_spec(support::read_file(model.data), model.data))
       rows[f.name] = f.cardinality;
   } catch (const DataError& error) {
-    throw DataError(fmt::format("{}: {}", data, error.what()));
+    throw DataError(fmt::format("{}: {}", data.place(), error.what()));
   }
   return rows;
 }
@@ -229,7 +210,7 @@ std::int64_t rows_of(const Node& table, const std::map<std::string, std::int64_t
   std::vector<std::string> names;
   for (const auto& [feature, count] : data) names.push_back(feature);
   require<DataError>(most > 0, "{}: the data have no feature '{}'; there are {}", rows, name,
-                     fmt::join(names, ", "));
+                     fmt::format("{}", fmt::join(names, ", ")));
   return most;
 }
 

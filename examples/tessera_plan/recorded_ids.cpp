@@ -11,6 +11,8 @@
 #include <tessera_data/csv_reader.hpp>
 #include <tessera_data/tabular.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>

@@ -17,6 +17,8 @@
 #include <tessera_data/synthetic_models.hpp>
 #include <tessera_data/tabular_file.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>

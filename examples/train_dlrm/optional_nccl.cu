@@ -14,6 +14,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/tessera.cuh>
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <chrono>

@@ -292,7 +292,7 @@ class Saver {
           names.empty(),
           "--mode {}: '{}' holds NaN or infinite numbers in {}{}: its training went wrong; test an "
           "earlier checkpoint",
-          options_.mode, checkpoint.string(), fmt::join(names, ", "),
+          options_.mode, checkpoint.string(), fmt::format("{}", fmt::join(names, ", ")),
           more == 0 ? "" : fmt::format(" and {} more", more));
     });
   }

@@ -396,7 +396,7 @@ class BinaryDatasetWriter {
           for (std::int64_t k = length; k < hotness_[f]; ++k) append(static_cast<T>(-1));
         }
       });
-      write(fmt::format("{}/cat_{}.bin", source, f));
+      write(detail::formatted("{}/cat_{}.bin", source, f));
     }
   }
 

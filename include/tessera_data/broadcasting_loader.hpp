@@ -111,7 +111,7 @@ class BroadcastingLoader {
     try {
       status = read_(whole_) ? batch : end;
     } catch (const std::exception& error) {
-      text = fmt::format("rank {}, which reads for all: {}", options_.root, error.what());
+      text = detail::formatted("rank {}, which reads for all: {}", options_.root, error.what());
     }
     const auto ranks = std::ssize(headers_);
     const auto cut = [&](std::int64_t r) {

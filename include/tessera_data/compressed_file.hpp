@@ -65,7 +65,7 @@ class CompressedInput {
   }
   void use(std::size_t bytes) { begin_ += bytes; }
   [[noreturn]] void fail(std::string_view what) const {
-    throw DataError(fmt::format("file '{}': {}", file_.name(), what));
+    throw DataError(formatted("file '{}': {}", file_.name(), what));
   }
   static constexpr const char* kCutOff =
       "the compressed file is cut off; copy or compress it again";
@@ -107,8 +107,8 @@ class GzipFile {
         inflateReset(&stream_);
         pass_zeros();
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        input_.fail(fmt::format("the gzip data are damaged: {}",
-                                stream_.msg == nullptr ? "no details" : stream_.msg));
+        input_.fail(formatted("the gzip data are damaged: {}",
+                              stream_.msg == nullptr ? "no details" : stream_.msg));
       }
     }
     return chunk.size() - stream_.avail_out;
@@ -143,7 +143,7 @@ class ZstdFile {
       ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
       const std::size_t result = ZSTD_decompressStream(stream_.get(), &out, &in);
       if (ZSTD_isError(result))
-        input_.fail(fmt::format("the zstd data are damaged: {}", ZSTD_getErrorName(result)));
+        input_.fail(formatted("the zstd data are damaged: {}", ZSTD_getErrorName(result)));
       input_.use(in.pos);
       inside_ = result != 0;
       if (bytes.empty() && inside_ && out.pos == 0) input_.fail(CompressedInput::kCutOff);

@@ -154,9 +154,9 @@ inline FileKind file_kind(std::string_view begin) {
 /// Returns what to do about a file of another kind than text; empty: it is text.
 inline std::string not_text(FileKind kind) {
   if (!kind.tool.empty())
-    return fmt::format("the file looks compressed ({}); decompress it first", kind.tool);
+    return formatted("the file looks compressed ({}); decompress it first", kind.tool);
   if (!kind.format.empty())
-    return fmt::format("this is a {} file; write it as CSV or TSV text first", kind.format);
+    return formatted("this is a {} file; write it as CSV or TSV text first", kind.format);
   return {};
 }
 
@@ -167,11 +167,11 @@ inline std::string wrong_field_count(std::string_view line) {
   const auto fields = std::count(line.begin(), line.end(), '\t') + 1,
              commas = std::count(line.begin(), line.end(), ',');
   if (fields == kFields) return {};
-  return fmt::format(
+  return formatted(
       "the line has {} tab-separated field{}{}; a Criteo line has {}: a label, {} integers, {} "
       "categories",
       fields, fields == 1 ? "" : "s",
-      fields == 1 && commas > 0 ? fmt::format(" and {} commas", commas) : "", kFields,
+      fields == 1 && commas > 0 ? formatted(" and {} commas", commas) : "", kFields,
       kCriteoIntegers, kCriteoCategories);
 }
 
@@ -314,21 +314,21 @@ class CriteoReader {
   /// Describes a bad line. Often it is one of many: the file is of another kind.
   std::string describe(const Line& line, int field, const char* fault) const {
     const std::string_view text(line.begin, static_cast<std::size_t>(line.end - line.begin));
-    const std::string place = fmt::format("file '{}', line {}", name_, line_);
+    const std::string place = detail::formatted("file '{}', line {}", name_, line_);
     const detail::FileKind kind = detail::file_kind(text.substr(0, 16));
     if (line_ == 1 && (kind.format == "Parquet" || kind.format == "Arrow"))
-      return fmt::format(
+      return detail::formatted(
           "{}: this is a {} file; it needs a schema that says what its columns mean: --schema FILE",
           place, kind.format);
     if (const std::string other = detail::not_text(kind); line_ == 1 && !other.empty())
-      return fmt::format("{}: {}", place, other);
+      return detail::formatted("{}: {}", place, other);
     const std::size_t mac = text.find('\r');
     if (line_ == 1 && mac != std::string_view::npos)
-      return fmt::format(
+      return detail::formatted(
           "{}: lines end in CR alone, as on old Macs; convert them, as by tr "
           "'\\r' '\\n'",
           place);
-    if (field == 0) return fmt::format("{}: {}", place, fault);
+    if (field == 0) return detail::formatted("{}: {}", place, fault);
     const std::string count = detail::wrong_field_count(text);
     const bool header = detail::looks_like_header(text);
     const char* const advice =
@@ -337,8 +337,8 @@ class CriteoReader {
             ? "; a CSV or TSV file needs a schema that says what its columns mean: --schema FILE"
         : field == 1 && header ? "; if it is a header, remove it"
                                : "";
-    return count.empty() ? fmt::format("{}, field {}: {}{}", place, field, fault, advice)
-                         : fmt::format("{}: {}{}", place, count, advice);
+    return count.empty() ? detail::formatted("{}, field {}: {}{}", place, field, fault, advice)
+                         : detail::formatted("{}: {}{}", place, count, advice);
   }
 
   /// Returns the next line without its end; begin is null at the end of the source. Of a line that
@@ -489,11 +489,11 @@ inline void append_criteo_line(std::string& out, const CriteoRecord& record) {
   out.push_back(static_cast<char>('0' + record.label));
   for (const std::int32_t value : record.integers) {
     out.push_back('\t');
-    if (value != CriteoRecord::kMissing) out += fmt::format("{}", value);
+    if (value != CriteoRecord::kMissing) out += detail::formatted("{}", value);
   }
   for (int f = 0; f < kCriteoCategories; ++f) {
     out.push_back('\t');
-    if (!record.missing(f)) out += fmt::format("{:08x}", record.categories[f]);
+    if (!record.missing(f)) out += detail::formatted("{:08x}", record.categories[f]);
   }
   out.push_back('\n');
 }

@@ -70,7 +70,7 @@ inline std::size_t column_place(std::span<const std::string_view> header, std::s
       names = names && parse_number(name, number) != NumberText::number;
     }
     for (const std::string_view name : header.first(std::min<std::size_t>(header.size(), 20)))
-      there += fmt::format("{}{}", there.empty() ? "" : ", ", detail::quoted(name));
+      there += detail::formatted("{}{}", there.empty() ? "" : ", ", detail::quoted(name));
     if (header.size() > 20) there += ", ...";
     if (!utf8) there += "; the names are not UTF-8: convert the file, as by 'iconv -t UTF-8'";
     if (header.size() == 1)
@@ -78,9 +78,9 @@ inline std::size_t column_place(std::span<const std::string_view> header, std::s
           "; if something else separates the fields, give 'separator' (an option: --separator)";
     if (header.size() == 1 || !names)
       there += "; if this is no line of names, give 'columns' (--columns)";
-    throw DataError(fmt::format("{}: there is no column {}, which {} names; there {} {}", where,
-                                detail::quoted(column), who,
-                                header.size() == 1 ? "is one column," : "are", there));
+    throw DataError(detail::formatted("{}: there is no column {}, which {} names; there {} {}",
+                                      where, detail::quoted(column), who,
+                                      header.size() == 1 ? "is one column," : "are", there));
   }
   require<DataError>(std::find_if(found + 1, header.end(), is_column) == header.end(),
                      "{}: two columns are named {}; rename one", where, detail::quoted(column));
@@ -173,9 +173,9 @@ class CsvReader {
   std::size_t field_count() const { return count_; }
   /// Says that the last record has another number of fields than it should.
   std::string wrong_field_count() const {
-    return fmt::format("the record has {} field{}, {} {}", count_, count_ == 1 ? "" : "s",
-                       options_.columns.empty() ? "the header has" : "'columns' names",
-                       most_fields_);
+    return detail::formatted("the record has {} field{}, {} {}", count_, count_ == 1 ? "" : "s",
+                             options_.columns.empty() ? "the header has" : "'columns' names",
+                             most_fields_);
   }
   /// Returns where the last record begins: its line, from 1; its place in the source.
   std::int64_t line() const { return line_; }
@@ -185,7 +185,7 @@ class CsvReader {
   bool rows() const { return records_.next != nullptr; }
   /// Returns file and line, or row, of the last record, for messages.
   std::string where() const {
-    return fmt::format("file '{}', {} {}", name_, rows() ? "row" : "line", line_);
+    return detail::formatted("file '{}', {} {}", name_, rows() ? "row" : "line", line_);
   }
 
  private:
@@ -197,8 +197,9 @@ class CsvReader {
   };
 
   template <class... Args>
-  [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
-    throw DataError(fmt::format("{}: {}", where(), fmt::format(text, std::forward<Args>(args)...)));
+  [[noreturn]] void fail(detail::FormatText<Args...> text, const Args&... args) const {
+    throw DataError(
+        detail::formatted("{}: {}", where(), detail::formatted<Args...>(text, args...)));
   }
 
   std::span<const std::string_view> next_row() {

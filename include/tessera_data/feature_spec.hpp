@@ -165,11 +165,11 @@ class FeatureSpecParser {
  private:
   static constexpr std::size_t kMaxSources = 64;
   template <class... Args>
-  [[noreturn]] void fail(const YamlNode& node, fmt::format_string<Args...> text,
-                         Args&&... args) const {
-    throw DataError(fmt::format("file '{}', line {}: {}", spec_.name,
-                                std::max<std::int64_t>(node.line, 1),
-                                printable(fmt::format(text, std::forward<Args>(args)...), 1000)));
+  [[noreturn]] void fail(const YamlNode& node, detail::FormatText<Args...> text,
+                         const Args&... args) const {
+    throw DataError(formatted("file '{}', line {}: {}", spec_.name,
+                              std::max<std::int64_t>(node.line, 1),
+                              printable(formatted<Args...>(text, args...), 1000)));
   }
 
   const YamlNode& of_kind(const YamlNode& node, YamlNode::Kind kind, std::string_view what,
@@ -281,7 +281,7 @@ inline std::string yaml_text(std::string_view text) {
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted.push_back('\\');
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      quoted += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+      quoted += formatted("\\x{:02x}", static_cast<unsigned>(c));
     } else {
       quoted.push_back(c);
     }
@@ -313,7 +313,7 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
 inline std::string format_feature_spec(const DatasetSpec& spec) {
   std::string out = "channel_spec:";
   const auto append = [&out](std::string_view text, auto&&... args) {
-    out += fmt::format(fmt::runtime(text), args...);
+    out += detail::make_text(text, {args...});
   };
   const auto list = [&](const std::vector<std::string>& texts, std::string_view indent) {
     if (texts.empty()) out += " []";
@@ -361,18 +361,18 @@ inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t
   std::vector<std::string>& categories = spec.channels["categorical"];
   spec.features["label"] = {DatasetType::boolean};
   for (int i = 0; i < numerical; ++i)
-    spec.features[numbers.emplace_back(fmt::format("num_{}", i))] = {DatasetType::float16};
+    spec.features[numbers.emplace_back(detail::formatted("num_{}", i))] = {DatasetType::float16};
   for (std::size_t f = 0; f < cardinalities.size(); ++f)
-    spec.features[categories.emplace_back(fmt::format("cat_{}.bin", f))] = {
+    spec.features[categories.emplace_back(detail::formatted("cat_{}.bin", f))] = {
         detail::id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f],
         !padded.empty() && padded[f]};
   for (const char* part : {"train", "test"}) {
     std::vector<DatasetChunk>& chunks = spec.sources[part];
     if (numerical > 0)
-      chunks.push_back({"split_binary", numbers, {fmt::format("{}/numerical.bin", part)}});
-    chunks.push_back({"split_binary", label, {fmt::format("{}/label.bin", part)}});
+      chunks.push_back({"split_binary", numbers, {detail::formatted("{}/numerical.bin", part)}});
+    chunks.push_back({"split_binary", label, {detail::formatted("{}/label.bin", part)}});
     for (const std::string& f : categories)
-      chunks.push_back({"split_binary", {f}, {fmt::format("{}/{}", part, f)}});
+      chunks.push_back({"split_binary", {f}, {detail::formatted("{}/{}", part, f)}});
   }
   return spec;
 }

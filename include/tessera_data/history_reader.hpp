@@ -199,14 +199,14 @@ class HistoryReader {
 
   void read(CsvReader csv, Sort& sort) {
     const std::span<const std::string_view> header = csv.header();
-    const std::string where = csv.rows() ? fmt::format("file '{}'", name_)
+    const std::string where = csv.rows() ? detail::formatted("file '{}'", name_)
                               : options_.columns.empty()
                                   ? csv.where()
-                                  : fmt::format("file '{}', the columns given for it", name_);
+                                  : detail::formatted("file '{}', the columns given for it", name_);
     const auto place = [&](const std::string& column, std::string_view option) {
       return column_place(
           header, column, where,
-          fmt::format("{}{}{}", options_.before_option, option, options_.after_option));
+          detail::formatted("{}{}{}", options_.before_option, option, options_.after_option));
     };
     const Columns columns{header.size(), place(options_.user, "user"), place(options_.item, "item"),
                           place(options_.time, "time"),
@@ -240,7 +240,8 @@ class HistoryReader {
     const std::string_view user = fields[columns.user], item = fields[columns.item],
                            time = fields[columns.time];
     const auto bad = [](const std::string& column, std::string_view field, const char* what) {
-      return fmt::format(", column {}: {} {}", detail::quoted(column), detail::quoted(field), what);
+      return detail::formatted(", column {}: {} {}", detail::quoted(column), detail::quoted(field),
+                               what);
     };
     if (user.empty()) return bad(options_.user, user, "is empty; every event has a user");
     if (item.empty()) return bad(options_.item, item, "is empty; every event has an item");

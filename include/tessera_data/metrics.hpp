@@ -32,7 +32,8 @@ class Auc {
     detail::check_labels("Auc", labels);
     for (std::size_t i = 0; i < scores.size(); ++i) {
       if (std::isnan(scores[i]))
-        throw InvalidArgument(fmt::format("Auc: score {} is NaN: has the training diverged?", i));
+        throw InvalidArgument(
+            detail::formatted("Auc: score {} is NaN: has the training diverged?", i));
       (labels[i] > 0.5f ? positives_ : negatives_).push_back(scores[i]);
     }
   }

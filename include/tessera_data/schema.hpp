@@ -108,19 +108,18 @@ class SchemaParser {
 
  private:
   template <class... Args>
-  [[noreturn]] void fail(const YamlNode& node, fmt::format_string<Args...> text,
-                         Args&&... args) const {
-    throw DataError(fmt::format("file '{}', line {}, column {}: {}", schema_.name,
-                                std::max<std::int64_t>(node.line, 1),
-                                std::max<std::int64_t>(node.column, 1),
-                                printable(fmt::format(text, std::forward<Args>(args)...), 1000)));
+  [[noreturn]] void fail(const YamlNode& node, detail::FormatText<Args...> text,
+                         const Args&... args) const {
+    throw DataError(formatted("file '{}', line {}, column {}: {}", schema_.name,
+                              std::max<std::int64_t>(node.line, 1),
+                              std::max<std::int64_t>(node.column, 1),
+                              printable(formatted<Args...>(text, args...), 1000)));
   }
 
   void check_keys(const YamlNode& node, std::string_view what,
                   std::initializer_list<std::string_view> known) const {
     std::string all;
-    for (const std::string_view key : known)
-      all += fmt::format("{}{}", all.empty() ? "" : ", ", key);
+    for (const std::string_view key : known) all += formatted("{}{}", all.empty() ? "" : ", ", key);
     if (node.kind != YamlNode::Kind::mapping)
       fail(node, "{} must be a mapping with keys of {}", what, all);
     for (const auto& [key, value] : node.pairs)

@@ -118,7 +118,7 @@ constexpr std::int64_t scaled_rows(std::int64_t rows, double scale) {
 inline const SyntheticModel& synthetic_model(std::string_view name) {
   for (const SyntheticModel& model : synthetic_models)
     if (model.name == name) return model;
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(detail::formatted(
       "there is no synthetic model '{}'; there are criteo, tiny, small, medium, large, jumbo and "
       "colossal",
       name));

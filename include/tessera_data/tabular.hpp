@@ -72,7 +72,7 @@ struct ColumnPlaces {
   ColumnPlaces(const Schema& schema, std::span<const std::string_view> header,
                std::string_view where)
       : fields(header.size()) {
-    const std::string who = fmt::format("'{}'", schema.name);
+    const std::string who = detail::formatted("'{}'", schema.name);
     const auto place = [&](const std::string& column) {
       return column_place(header, column, where, who);
     };
@@ -201,9 +201,9 @@ class TabularReader {
   static ColumnPlaces places(const Schema& schema, CsvReader& csv) {
     const std::span<const std::string_view> header = csv.header();
     return {schema, header,
-            csv.rows()               ? fmt::format("file '{}'", csv.name())
+            csv.rows()               ? detail::formatted("file '{}'", csv.name())
             : schema.columns.empty() ? csv.where()
-                                     : fmt::format("file '{}'", schema.name)};
+                                     : detail::formatted("file '{}'", schema.name)};
   }
   void choose_lists() {
     lists_ = std::any_of(schema_->categorical.begin(), schema_->categorical.end(),
@@ -211,7 +211,8 @@ class TabularReader {
   }
 
   bool bad(const std::string& column, std::string_view field, std::string_view what) {
-    fault_ = fmt::format(", column {}: {} {}", detail::quoted(column), detail::quoted(field), what);
+    fault_ = detail::formatted(", column {}: {} {}", detail::quoted(column), detail::quoted(field),
+                               what);
     return false;
   }
 

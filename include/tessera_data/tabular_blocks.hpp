@@ -64,7 +64,7 @@ class TabularBlocks {
   /// Returns where a block's first record is, and that in words.
   std::int64_t line(std::size_t b) const { return places_[b].line; }
   std::string where(std::size_t b) const {
-    return fmt::format("{} {}", rows_ ? "row" : "line", line(b));
+    return detail::formatted("{} {}", rows_ ? "row" : "line", line(b));
   }
   std::int64_t first_sample(std::size_t b) const { return static_cast<std::int64_t>(b) * block_; }
   /// Returns how many blocks the first `samples` samples take.

@@ -160,7 +160,7 @@ class TabularEncoder {
     detail::for_each_key(block, schema_.categorical.size(), [&](std::size_t c, std::uint64_t& key) {
       const std::int64_t id = row(schema_.categorical[c].table, key);
       if (id == kRefused)
-        throw DataError(fmt::format(
+        throw DataError(detail::formatted(
             "{}, sample {}, column '{}': the text is not in the training data (often enough); "
             "choose 'unknown: shared' or 'bad_id' in '{}', or fix the data",
             where, sample_of(block, visited), schema_.categorical[c].name, schema_.name));

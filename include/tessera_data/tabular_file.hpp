@@ -138,7 +138,7 @@ class TabularFile {
         blocks_->read(numbers[i], block);
         if (is_training) cut(block, train_ - blocks_->first_sample(numbers[i]));
         const std::string where =
-            fmt::format("file '{}', after {}", path_.string(), blocks_->where(numbers[i]));
+            detail::formatted("file '{}', after {}", path_.string(), blocks_->where(numbers[i]));
         options_.keys ? encoder_->encode_numbers(block, where) : encoder_->encode(block, where);
       }
     };

@@ -84,9 +84,9 @@ class YamlDocument {
 
   [[noreturn]] void fail(const Mark& mark, std::string_view what) const {
     // yaml-cpp counts from 0, and marks with -1 what has no place
-    throw DataError(fmt::format("file '{}', line {}, column {}: {}", name_,
-                                mark.line < 0 ? 1 : mark.line + 1,
-                                mark.column < 0 ? 1 : mark.column + 1, printable(what, 1000)));
+    throw DataError(formatted("file '{}', line {}, column {}: {}", name_,
+                              mark.line < 0 ? 1 : mark.line + 1,
+                              mark.column < 0 ? 1 : mark.column + 1, printable(what, 1000)));
   }
 
   /// Makes nodes of the parser's events, the root first.
@@ -137,7 +137,7 @@ class YamlDocument {
     }
     void check_tag(const Mark& mark, const std::string& tag) const {
       if (!tag.empty() && tag != "?" && tag != "!")
-        document_.fail(mark, fmt::format("tags are not read: remove '{}'", tag));
+        document_.fail(mark, formatted("tags are not read: remove '{}'", tag));
     }
     std::size_t add(const Mark& mark, YamlNode::Kind kind) {
       document_.nodes_.push_back({.kind = kind, .line = mark.line + 1, .column = mark.column + 1});
@@ -156,7 +156,7 @@ class YamlDocument {
       if (expects_key()) {
         Open& parent = open_.back();
         if (!keys_.emplace(std::pair(parent.node, text)).second)
-          document_.fail(mark, fmt::format("the key was there before: '{}'", text));
+          document_.fail(mark, formatted("the key was there before: '{}'", text));
         parent.has_key = true;
         parent.key = text;
         return;

@@ -79,9 +79,9 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
   const int width = table.width();
   const auto refuse = [&](std::size_t element, std::string_view what) {
     const std::int64_t row = first + static_cast<std::int64_t>(element) / width;
-    throw DataError(fmt::format("file '{}', table '{}', row {}, column {}: {} {}",
-                                reader.file_of(*table.stored, row), table.name, row,
-                                static_cast<std::int64_t>(element) % width, rows[element], what));
+    throw DataError(formatted("file '{}', table '{}', row {}, column {}: {} {}",
+                              reader.file_of(*table.stored, row), table.name, row,
+                              static_cast<std::int64_t>(element) % width, rows[element], what));
   };
   for (std::size_t i = 0; i < rows.size(); ++i)
     if (!std::isfinite(rows[i])) refuse(i, "is no weight to score with; take another checkpoint");
@@ -89,15 +89,15 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
     try {
       quantize_rows<R>(rows, width, to);
     } catch (const InvalidArgument& error) {
-      throw DataError(fmt::format("checkpoint '{}', table '{}', rows from {} on: {}",
-                                  reader.folder().string(), table.name, first, error.what()));
+      throw DataError(formatted("checkpoint '{}', table '{}', rows from {} on: {}",
+                                reader.folder().string(), table.name, first, error.what()));
     }
   };
   const auto narrow = [&]<class T>(T) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const T value = from_float<T>(rows[i]);
       if (!std::isfinite(to_float(value)))
-        refuse(i, fmt::format("does not fit {}; take fp32", to_string(table.format)));
+        refuse(i, formatted("does not fit {}; take fp32", to_string(table.format)));
       std::memcpy(to.data() + i * sizeof(T), &value, sizeof(T));
     }
   };
@@ -119,23 +119,23 @@ inline void encode_rows(const CheckpointReader& reader, const TableToFreeze& tab
 
 /// Returns what names a checkpoint in the files that are made of it.
 inline std::string checkpoint_mark(std::int64_t step, std::uint32_t crc) {
-  return fmt::format("{} {}", step, crc);
+  return formatted("{} {}", step, crc);
 }
 
 /// Returns the keys of one table of a vocabulary, as a checkpoint or an increment holds them:
 /// tensors NAME.keys and NAME.rows. `rows`: of the table.
 inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::string_view name,
                                                  std::string_view table, std::int64_t rows) {
-  const auto of_keys = reader.read<std::int64_t>(fmt::format("{}.keys", name)),
-             of_rows = reader.read<std::int64_t>(fmt::format("{}.rows", name));
+  const auto of_keys = reader.read<std::int64_t>(formatted("{}.keys", name)),
+             of_rows = reader.read<std::int64_t>(formatted("{}.rows", name));
   const auto fault = [&](std::string_view what) {
-    return fmt::format("checkpoint '{}', keys of table '{}': {}", reader.folder().string(), table,
-                       what);
+    return formatted("checkpoint '{}', keys of table '{}': {}", reader.folder().string(), table,
+                     what);
   };
   if (of_keys.size() != of_rows.size())
-    throw DataError(fault(fmt::format("{} keys, {} rows", of_keys.size(), of_rows.size())));
+    throw DataError(fault(formatted("{} keys, {} rows", of_keys.size(), of_rows.size())));
   for (const std::int64_t row : of_rows)
-    if (row < -1 || row >= rows) throw DataError(fault(fmt::format("row {} of {}", row, rows)));
+    if (row < -1 || row >= rows) throw DataError(fault(formatted("row {} of {}", row, rows)));
   try {
     return std::make_shared<const KeyTable>(of_keys, of_rows, mix64(reader.crc()));
   } catch (const DataError& error) {
@@ -213,7 +213,7 @@ inline std::vector<KeysToFreeze> keys_to_freeze(CheckpointReader& reader,
     const auto found = std::find_if(tables.begin(), tables.end(),
                                     [&](const TableToFreeze& f) { return f.name == table; });
     if (found == tables.end()) continue;
-    const std::string name = fmt::format("{}.{}", options.vocabulary_name, t);
+    const std::string name = formatted("{}.{}", options.vocabulary_name, t);
     all.push_back({table, name, read_keys(reader, name, table, found->stored->rows())});
   }
   return all;
@@ -300,14 +300,14 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
   std::vector<detail::TensorInfo> infos;
   for (const detail::KeysToFreeze& k : keys) {
     metadata[std::string(detail::kVocabularyKey) + k.table] =
-        fmt::format("{} {}", k.keys->seed(), k.name);
+        detail::formatted("{} {}", k.keys->seed(), k.name);
     infos.push_back({std::string(detail::kKeys) + k.table,
                      detail::TensorType::i64,
                      {std::ssize(k.keys->slots()), 2}});
   }
   for (const detail::TableToFreeze& table : tables) {
     metadata[std::string(detail::kFormatKey) + table.name] =
-        fmt::format("{} {}", to_string(table.format), table.width());
+        detail::formatted("{} {}", to_string(table.format), table.width());
     infos.push_back(table.info);
   }
   std::filesystem::path partial = file;

@@ -132,8 +132,8 @@ class FreshTables {
   void publish(FrozenTables next) {
     const auto now = current();
     const auto fault = [&] {
-      return fmt::format("file '{}' has other tables than '{}', which it is to replace",
-                         next.file(), now->file());
+      return detail::formatted("file '{}' has other tables than '{}', which it is to replace",
+                               next.file(), now->file());
     };
     require(next.tables().size() == now->tables().size(), "{}", fault());
     for (std::size_t t = 0; t < next.tables().size(); ++t) {

@@ -185,7 +185,7 @@ class FrozenTables {
 
   void add(const detail::TensorInfo& info) {
     const auto fault = [&](std::string_view what) {
-      return fmt::format("file '{}', table '{}': {}", file_->name(), info.name, what);
+      return detail::formatted("file '{}', table '{}': {}", file_->name(), info.name, what);
     };
     const std::string* const format = text(detail::kFormatKey, info.name);
     if (format == nullptr) throw DataError(fault("its format is not given"));
@@ -195,20 +195,20 @@ class FrozenTables {
     const auto name =
         std::find(row_format_names.begin(), row_format_names.end(), words.substr(0, space));
     if (name == row_format_names.end() || space == words.size())
-      throw DataError(fault(fmt::format("there is no format '{}'", words)));
+      throw DataError(fault(detail::formatted("there is no format '{}'", words)));
     table.format = static_cast<RowFormat>(name - row_format_names.begin());
     const auto [width, rest] = number<int>(words.substr(space + 1));
     if (!width || !rest.empty() || *width < 1 || *width > 1 << 20)
-      throw DataError(fault(fmt::format("'{}' is no format and width", words)));
+      throw DataError(fault(detail::formatted("'{}' is no format and width", words)));
     table.width = *width;
     const detail::TensorType type =
         detail::with_row_type(table.format, [](auto row) { return decltype(row)::type; });
     const auto bytes = static_cast<std::int64_t>(row_bytes(table.format, table.width));
     if (info.type != type || info.shape.size() != 2 || info.shape[0] < 1 ||
         info.shape[1] * static_cast<std::int64_t>(detail::tensor_type_size(type)) != bytes)
-      throw DataError(
-          fault(fmt::format("{} {} is not its rows in {}", detail::tensor_type_name(info.type),
-                            detail::shape_text(info.shape), words)));
+      throw DataError(fault(detail::formatted("{} {} is not its rows in {}",
+                                              detail::tensor_type_name(info.type),
+                                              detail::shape_text(info.shape), words)));
     table.rows = info.shape[0];
     table.data = file_->bytes(info.name).data();
     if (reinterpret_cast<std::uintptr_t>(table.data) % detail::tensor_type_size(type) != 0)
@@ -220,20 +220,21 @@ class FrozenTables {
     const std::string* const seed_and_name = text(detail::kVocabularyKey, table.name);
     if (seed_and_name == nullptr) return;
     const auto fault = [&](std::string_view what) {
-      return fmt::format("file '{}', keys of table '{}': {}", file_->name(), table.name, what);
+      return detail::formatted("file '{}', keys of table '{}': {}", file_->name(), table.name,
+                               what);
     };
     const auto [seed, name] = number<std::uint64_t>(*seed_and_name);
     if (!seed || name.empty())
-      throw DataError(fault(fmt::format("'{}' is no seed and name", *seed_and_name)));
+      throw DataError(fault(detail::formatted("'{}' is no seed and name", *seed_and_name)));
     const std::string tensor = std::string(detail::kKeys) + table.name;
     if (!file_->contains(tensor)) throw DataError(fault("they are missing"));
     const detail::TensorInfo& info = file_->info(tensor);
     const std::span<const std::byte> bytes = file_->bytes(tensor);
     if (info.type != detail::TensorType::i64 || info.shape.size() != 2 || info.shape[1] != 2 ||
         info.shape[0] < 1 || info.shape[0] > std::int64_t{1} << 32)
-      throw DataError(
-          fault(fmt::format("{} {} is no list of keys and rows",
-                            detail::tensor_type_name(info.type), detail::shape_text(info.shape))));
+      throw DataError(fault(detail::formatted("{} {} is no list of keys and rows",
+                                              detail::tensor_type_name(info.type),
+                                              detail::shape_text(info.shape))));
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(detail::KeyTable::Slot) != 0)
       throw DataError(fault("they are not aligned"));
     const auto* const slots = reinterpret_cast<const detail::KeyTable::Slot*>(bytes.data());

@@ -28,21 +28,21 @@ inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
                                                       const FrozenTables::Table& table) {
   const StoredTensor& tensor = reader.tensor(table.name + ".weight");
   const auto fault = [&](std::string_view what) {
-    return fmt::format("checkpoint '{}', tensor '{}': {}", reader.folder().string(), tensor.name,
-                       what);
+    return formatted("checkpoint '{}', tensor '{}': {}", reader.folder().string(), tensor.name,
+                     what);
   };
   if (tensor.shape.size() != 2 || tensor.columns() != table.width)
-    throw DataError(fault(fmt::format("{} does not fit table '{}' of {} columns",
-                                      shape_text(tensor.shape), table.name, table.width)));
+    throw DataError(fault(formatted("{} does not fit table '{}' of {} columns",
+                                    shape_text(tensor.shape), table.name, table.width)));
   if (tensor.type != TensorType::f32 && tensor.type != TensorType::bf16 &&
       tensor.type != TensorType::f16)
     throw DataError(
-        fault(fmt::format("{} is no element type of tables", tensor_type_name(tensor.type))));
+        fault(formatted("{} is no element type of tables", tensor_type_name(tensor.type))));
   std::vector<std::int64_t> numbers;
   if (tensor.row_numbers.empty()) {
     if (tensor.rows() != table.rows)
-      throw DataError(fault(fmt::format("{} rows that are not numbered, of {} in the table",
-                                        tensor.rows(), table.rows)));
+      throw DataError(fault(formatted("{} rows that are not numbered, of {} in the table",
+                                      tensor.rows(), table.rows)));
     numbers.resize(static_cast<std::size_t>(table.rows));
     std::iota(numbers.begin(), numbers.end(), 0);
   } else {
@@ -51,7 +51,7 @@ inline std::shared_ptr<const RowOverlay> read_overlay(CheckpointReader& reader,
   std::int64_t last = -1;
   for (const std::int64_t row : numbers) {
     if (row <= last || row >= table.rows)
-      throw DataError(fault(fmt::format("row {} behind row {}, of {}", row, last, table.rows)));
+      throw DataError(fault(formatted("row {} behind row {}, of {}", row, last, table.rows)));
     last = row;
   }
   if (numbers.empty()) return nullptr;

@@ -145,7 +145,9 @@ struct ModelDescription {
 };
 
 /// Returns the name of a table's second one with a weight for each row.
-inline std::string wide_table(std::string_view table) { return fmt::format("wide.{}", table); }
+inline std::string wide_table(std::string_view table) {
+  return detail::formatted("wide.{}", table);
+}
 
 namespace detail {
 
@@ -196,7 +198,7 @@ class ModelDescriptionParser {
       } else if (key == "features") {
         json_.array([&](std::size_t place) { feature(place); });
       } else {
-        json_.check(false, at, fmt::format("the key {} is not known", detail::quoted(key)));
+        json_.check(false, at, formatted("the key {} is not known", detail::quoted(key)));
       }
     });
     json_.end();
@@ -224,7 +226,7 @@ class ModelDescriptionParser {
     const std::size_t at = json_.next_position();
     const std::int64_t value = json_.count("the number is too large");
     json_.check(value >= least && value <= kMost, at,
-                fmt::format("the number must be {} .. {}", least, kMost));
+                formatted("the number must be {} .. {}", least, kMost));
     return value;
   }
   void sizes(std::vector<std::int64_t>& list) {
@@ -264,8 +266,7 @@ class ModelDescriptionParser {
       } else if (key == "attention_length") {
         layers.attention_length = size(1);
       } else {
-        json_.check(false, at,
-                    fmt::format("a history's layers have no key {}", detail::quoted(key)));
+        json_.check(false, at, formatted("a history's layers have no key {}", detail::quoted(key)));
       }
     });
   }
@@ -290,7 +291,7 @@ class ModelDescriptionParser {
       } else if (key == "list") {
         input.list = json_.boolean();
       } else {
-        json_.check(false, at, fmt::format("a numeric column has no key {}", detail::quoted(key)));
+        json_.check(false, at, formatted("a numeric column has no key {}", detail::quoted(key)));
       }
     });
     model_.numeric.push_back(std::move(input));
@@ -317,14 +318,14 @@ class ModelDescriptionParser {
       } else if (key == "empty_key") {
         input.empty_key = optional_number();
       } else {
-        json_.check(false, at, fmt::format("a table has no key {}", detail::quoted(key)));
+        json_.check(false, at, formatted("a table has no key {}", detail::quoted(key)));
       }
     });
     for (const std::optional<std::int64_t>& row : {input.unknown_row, input.empty_row})
       json_.check(!row || (*row >= 0 && *row < input.rows), begin,
-                  fmt::format("table '{}': a row outside its {} rows", input.name, input.rows));
+                  formatted("table '{}': a row outside its {} rows", input.name, input.rows));
     json_.check(input.rows_by != KeyRows::hash || input.rows >= 2, begin,
-                fmt::format("table '{}': a hash needs two rows", input.name));
+                formatted("table '{}': a hash needs two rows", input.name));
     model_.tables.push_back(std::move(input));
   }
   void feature(std::size_t) {
@@ -342,7 +343,7 @@ class ModelDescriptionParser {
         input.list = json_.boolean();
       } else {
         json_.check(false, at,
-                    fmt::format("a categorical column has no key {}", detail::quoted(key)));
+                    formatted("a categorical column has no key {}", detail::quoted(key)));
       }
     });
     model_.features.push_back(std::move(input));
@@ -366,17 +367,17 @@ class ModelDescriptionParser {
     std::set<std::string> columns, tables;
     for (const NumberInput& input : model_.numeric)
       fault(!input.name.empty() && columns.insert(input.name).second,
-            fmt::format("two columns '{}', or one without a name", input.name));
+            formatted("two columns '{}', or one without a name", input.name));
     for (const TableInput& table : model_.tables)
       fault(!table.name.empty() && table.rows > 0 && table.width > 0 &&
                 tables.insert(table.name).second,
-            fmt::format("table '{}': its name is there twice, or name, rows or width is missing",
-                        table.name));
+            formatted("table '{}': its name is there twice, or name, rows or width is missing",
+                      table.name));
     for (const CategoryInput& input : model_.features) {
       fault(!input.name.empty() && columns.insert(input.name).second,
-            fmt::format("two columns '{}', or one without a name", input.name));
+            formatted("two columns '{}', or one without a name", input.name));
       fault(tables.contains(input.table),
-            fmt::format("column '{}': there is no table '{}'", input.name, input.table));
+            formatted("column '{}': there is no table '{}'", input.name, input.table));
     }
     check_history();
   }
@@ -387,10 +388,10 @@ class ModelDescriptionParser {
     fault(ranks == model_.history.has_value(), "hstu has a 'history', and nothing else has");
     for (const CategoryInput& input : model_.features)
       fault((input.pooling == Pooling::none) == ranks,
-            fmt::format("column '{}': hstu pools none, and all else pools", input.name));
+            formatted("column '{}': hstu pools none, and all else pools", input.name));
     for (const NumberInput& input : model_.numeric)
       fault(input.list == ranks,
-            fmt::format("column '{}': lists of numbers are of hstu alone", input.name));
+            formatted("column '{}': lists of numbers are of hstu alone", input.name));
     if (!ranks) return;
     const HistoryLayers& layers = *model_.history;
     fault(layers.blocks <= 1024 && layers.heads > 0 && layers.max_length > 0 &&
@@ -428,11 +429,11 @@ inline std::string format_model_description(const ModelDescription& model) {
     return quoted;
   };
   const auto number = [](const auto& value) {
-    return value ? fmt::format("{}", *value) : std::string("null");
+    return value ? detail::formatted("{}", *value) : std::string("null");
   };
   const auto list = [&](std::string_view key, const auto& items, std::string_view between,
                         const auto& item) {
-    out += fmt::format(",\n\"{}\":[", key);
+    out += detail::formatted(",\n\"{}\":[", key);
     bool first = true;
     for (const auto& i : items) {
       if (!std::exchange(first, false)) out += ',';
@@ -441,27 +442,27 @@ inline std::string format_model_description(const ModelDescription& model) {
     }
     out += ']';
   };
-  const auto size = [](std::int64_t n) { return fmt::format("{}", n); };
-  out += fmt::format("\"version\":{},\n\"interaction\":{},\n\"vector_width\":{}",
-                     ModelDescription::kVersion, text(model.interaction), model.vector_width);
+  const auto size = [](std::int64_t n) { return detail::formatted("{}", n); };
+  out += detail::formatted("\"version\":{},\n\"interaction\":{},\n\"vector_width\":{}",
+                           ModelDescription::kVersion, text(model.interaction), model.vector_width);
   list("bottom_mlp", model.bottom_mlp, "", size);
   list("top_mlp", model.top_mlp, "", size);
-  out += fmt::format(",\n\"cross_layers\":{},\n\"cross_rank\":{},\n\"dense_precision\":{}",
-                     model.cross_layers, model.cross_rank, text(model.dense_precision));
+  out += detail::formatted(",\n\"cross_layers\":{},\n\"cross_rank\":{},\n\"dense_precision\":{}",
+                           model.cross_layers, model.cross_rank, text(model.dense_precision));
   if (model.wide) out += ",\n\"wide\":true";
   if (const auto& history = model.history)
-    out += fmt::format(
+    out += detail::formatted(
         ",\n\"history\":{{\"blocks\":{},\"heads\":{},\"max_length\":{},\"attention_length\":{}}}",
         history->blocks, history->heads, history->max_length, history->attention_length);
   list("numeric", model.numeric, "\n", [&](const NumberInput& input) {
-    return fmt::format(
+    return detail::formatted(
         "{{\"name\":{},\"transform\":\"{}\",\"shift\":{},\"scale\":{},\"empty\":{}{}}}",
         text(input.name), detail::kNumberTransforms[static_cast<std::size_t>(input.transform)],
         input.shift, input.scale, input.may_be_empty ? number(input.empty) : "\"refused\"",
         input.list ? ",\"list\":true" : "");
   });
   list("tables", model.tables, "\n", [&](const TableInput& table) {
-    return fmt::format(
+    return detail::formatted(
         "{{\"name\":{},\"rows\":{},\"width\":{},\"keys\":\"{}\",\"rows_by\":\"{}\",\"hash_seed\":{}"
         ","
         "\"unknown_row\":{},\"empty_row\":{},\"empty_key\":{}}}",
@@ -471,8 +472,9 @@ inline std::string format_model_description(const ModelDescription& model) {
         number(table.unknown_row), number(table.empty_row), number(table.empty_key));
   });
   list("features", model.features, "\n", [&](const CategoryInput& input) {
-    return fmt::format("{{\"name\":{},\"table\":{},\"pooling\":\"{}\",\"list\":{}}}",
-                       text(input.name), text(input.table), to_string(input.pooling), input.list);
+    return detail::formatted("{{\"name\":{},\"table\":{},\"pooling\":\"{}\",\"list\":{}}}",
+                             text(input.name), text(input.table), to_string(input.pooling),
+                             input.list);
   });
   return out + "}\n";
 }

@@ -152,9 +152,9 @@ class ModelInputs {
   std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t sample = 0) const {
     const TableInput& table = model_.tables[feature_table_[feature]];
     const auto refuse = [&](std::string_view what) {
-      throw InvalidArgument(fmt::format("column '{}', sample {}: {} {}",
-                                        model_.features[feature].name, sample, detail::quoted(text),
-                                        what));
+      throw InvalidArgument(detail::formatted("column '{}', sample {}: {} {}",
+                                              model_.features[feature].name, sample,
+                                              detail::quoted(text), what));
     };
     std::int64_t key = 0;
     if (text.empty()) {
@@ -180,7 +180,8 @@ class ModelInputs {
                                       table.rows - 1);
       case KeyRows::key:
         if (key < 0 || key >= table.rows)
-          refuse(fmt::format("is no row of table '{}': give 0 .. {}", table.name, table.rows - 1));
+          refuse(detail::formatted("is no row of table '{}': give 0 .. {}", table.name,
+                                   table.rows - 1));
         return key;
       case KeyRows::vocabulary:
         return rows_[feature_table_[feature]].find(static_cast<std::uint64_t>(key));
@@ -199,8 +200,8 @@ class ModelInputs {
 
   void read_vocabulary(std::size_t t, CheckpointReader& reader) {
     const TableInput& table = model_.tables[t];
-    const auto keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.keys", t)),
-               of_keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.rows", t));
+    const auto keys = reader.read<std::int64_t>(detail::formatted("vocabulary.{}.keys", t)),
+               of_keys = reader.read<std::int64_t>(detail::formatted("vocabulary.{}.rows", t));
     require<DataError>(keys.size() == of_keys.size(),
                        "checkpoint '{}': table '{}' has {} keys and {} rows in its vocabulary",
                        reader.folder().string(), table.name, keys.size(), of_keys.size());

@@ -41,9 +41,9 @@ struct DenseTensors {
           const StoredTensor& stored = reader.tensor(name);
           const std::int64_t row = static_cast<std::int64_t>(i) / stored.columns();
           throw DataError(
-              fmt::format("file '{}', layer '{}', row {}: {} is no weight to score with; take "
-                          "another checkpoint",
-                          reader.file_of(stored, row), name, row, values[i]));
+              formatted("file '{}', layer '{}', row {}: {} is no weight to score with; take "
+                        "another checkpoint",
+                        reader.file_of(stored, row), name, row, values[i]));
         }
       return values;
     };
@@ -58,8 +58,8 @@ struct DenseTensors {
     const auto mlp = [&](std::vector<float>& to, std::string_view name,
                          const std::vector<std::int64_t>& sizes) {
       for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
-        add(to, fmt::format("{}.{}.weight", name, l), sizes[l] * sizes[l + 1]);
-        add(to, fmt::format("{}.{}.bias", name, l), sizes[l + 1]);
+        add(to, formatted("{}.{}.weight", name, l), sizes[l] * sizes[l + 1]);
+        add(to, formatted("{}.{}.bias", name, l), sizes[l + 1]);
       }
     };
     if (model.history) {
@@ -69,13 +69,13 @@ struct DenseTensors {
     mlp(bottom, "bottom", model.bottom_mlp);
     const std::int64_t width = model.top_mlp.front();
     for (std::int64_t l = 0; l < model.cross_layers; ++l) {
-      if (model.cross_rank > 0) add(cross, fmt::format("cross.{}.v", l), width * model.cross_rank);
-      add(cross, fmt::format("cross.{}.u", l),
+      if (model.cross_rank > 0) add(cross, formatted("cross.{}.v", l), width * model.cross_rank);
+      add(cross, formatted("cross.{}.u", l),
           width * (model.cross_rank > 0 ? model.cross_rank : width));
-      add(cross, fmt::format("cross.{}.bias", l), width);
+      add(cross, formatted("cross.{}.bias", l), width);
     }
     for (const std::int64_t from : model.projected_widths())
-      add(projections[from], fmt::format("projection.{}.weight", from), from * model.vector_width);
+      add(projections[from], formatted("projection.{}.weight", from), from * model.vector_width);
     mlp(top, "top", model.top_mlp);
   }
 };

@@ -33,7 +33,7 @@ constexpr std::string_view to_string(RowFormat format) {
 inline RowFormat parse_row_format(std::string_view name) {
   for (std::size_t i = 0; i < row_format_names.size(); ++i)
     if (row_format_names[i] == name) return static_cast<RowFormat>(i);
-  throw InvalidArgument(fmt::format(
+  throw InvalidArgument(detail::formatted(
       "there is no row format '{}'; choose fp32, bf16, fp16, int8, int8-half or int4", name));
 }
 

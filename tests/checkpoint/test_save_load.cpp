@@ -3,6 +3,7 @@
 //
 // What is saved under one random layout and loaded under another, on another number of ranks, is
 // the same to the bit; what is damaged, missing or different is refused, with a model as it was.
+#include <fmt/format.h>
 #include <checkpoint/models.hpp>
 
 #include <tessera/io/safetensors.hpp>

@@ -3,6 +3,7 @@
 //
 // State dicts of PyTorch programs come in, and go out, under any layout: safetensors bytes that are
 // put together here, and files that PyTorch itself writes where it is there.
+#include <fmt/format.h>
 #include <checkpoint/models.hpp>
 
 #include <tessera/checkpoint/torchrec.hpp>

@@ -5,6 +5,7 @@
 // test_bad_input.cpp and gpu/twin_cases.hpp.
 #pragma once
 
+#include <fmt/format.h>
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>

@@ -5,6 +5,7 @@
 // gpu/twin_cases.hpp.
 #pragma once
 
+#include <fmt/format.h>
 #include <collection/weighted_values.hpp>
 #include <support/small_model.hpp>
 

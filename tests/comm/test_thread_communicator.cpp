@@ -3,6 +3,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <tessera/laws/communicator_laws.hpp>

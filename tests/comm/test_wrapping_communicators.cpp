@@ -6,6 +6,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <support/communicator_laws.hpp>
 

@@ -7,6 +7,7 @@
 #include <tessera_data/criteo.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <data/shared_folder.hpp>
 

@@ -6,6 +6,7 @@
 #include <tessera_data/feature_spec.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <unistd.h>
 #include <cstdio>

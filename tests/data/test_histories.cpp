@@ -7,6 +7,7 @@
 #include <tessera_data/synthetic_histories.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <support/temporary_folder.hpp>
 

@@ -6,6 +6,7 @@
 #include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <data/shared_folder.hpp>
 
 #include <cstdint>

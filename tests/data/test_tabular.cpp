@@ -6,6 +6,7 @@
 #include <tessera_data/tabular_file.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -5,6 +5,8 @@
 // the fields nor the error. Samples that are read have labels, finite numbers and keys in order.
 #include <tessera_data/tabular.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -7,6 +7,8 @@
 
 #include "../support/fuzz_bytes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -6,6 +6,8 @@
 // mutation would find it.
 #include <tessera/checkpoint/manifest.hpp>
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -5,6 +5,7 @@
 #include <tessera/comm/folder_meeting.hpp>
 #include <tessera/comm/gloo_communicator.hpp>
 
+#include <fmt/format.h>
 #include <processes/outcome.hpp>
 #include <support/temporary_folder.hpp>
 

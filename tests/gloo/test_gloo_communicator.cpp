@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks that are processes, over Gloo: this program starts itself as each of them.
+#include <fmt/format.h>
 #include <gloo/engine.hpp>
 
 #include <processes/communicator_cases.hpp>

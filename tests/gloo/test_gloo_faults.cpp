@@ -3,6 +3,7 @@
 //
 // What is left of a job over Gloo when one of its processes fails, is killed or is stopped at a
 // random moment. TESSERA_GLOO_ROUNDS: how many of these.
+#include <fmt/format.h>
 #include <gloo/engine.hpp>
 
 #include <tessera/comm/peer_watch.hpp>

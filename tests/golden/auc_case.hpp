@@ -7,6 +7,8 @@
 #include <tessera_data/binned_auc.hpp>
 #include <tessera_data/metrics.hpp>
 
+#include <fmt/format.h>
+
 #include <limits>
 #include <optional>
 #include <string>

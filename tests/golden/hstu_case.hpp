@@ -7,6 +7,8 @@
 #include <tessera/dense/parameters.hpp>
 #include <tessera/sequence/hstu.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>

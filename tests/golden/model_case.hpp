@@ -12,6 +12,8 @@
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -6,6 +6,8 @@
 
 #include <tessera_serving/quantized_rows.hpp>
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 

@@ -6,6 +6,8 @@
 
 #include <tessera/optimizer/schedule.hpp>
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 

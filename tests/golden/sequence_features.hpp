@@ -6,6 +6,8 @@
 
 #include <tessera/tessera.hpp>
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <list>
 #include <string>

@@ -6,6 +6,8 @@
 #include "plans.hpp"
 #include "sequence_features.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>

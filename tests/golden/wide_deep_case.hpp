@@ -10,6 +10,8 @@
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string>

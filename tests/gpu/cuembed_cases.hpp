@@ -8,6 +8,7 @@
 #include <tessera/cuembed.cuh>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <gpu/device.hpp>
 #include <gpu/graph.hpp>
 

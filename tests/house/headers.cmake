@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # tessera_header_check(TARGET FOLDER HEADER...) makes a program of translation units that include each header twice, after nothing or after
-# what it includes itself, and one unit more that includes all of them. The compiler finds missing includes and guards; the linker finds what
+# what it includes itself, and one unit more that includes all of them, and checks their texts' formats. The compiler finds missing includes and guards; the linker finds what
 # is not inline, because each header is in two translation units. HEADERs are paths in FOLDER. header_units.py says, when CMake configures,
 # which headers share a unit: a third as many units as headers. Without Python each has its own.
 find_package(Python3 QUIET COMPONENTS Interpreter)
@@ -30,4 +30,5 @@ function(tessera_header_check target include_folder)
   file(CONFIGURE OUTPUT "${folder}/all.cpp" CONTENT "${all}int main() {}\n" @ONLY)
   add_executable(${target} ${sources} "${folder}/all.cpp")
   target_compile_options(${target} PRIVATE -O0)
+  set_source_files_properties("${folder}/all.cpp" PROPERTIES COMPILE_DEFINITIONS TESSERA_CHECK_FORMATS)
 endfunction()

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs on any number of ranks under mpirun; every rank runs every case.
+#include <fmt/format.h>
 #include <mpi/engine.hpp>
 
 #include <processes/communicator_cases.hpp>

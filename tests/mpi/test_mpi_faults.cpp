@@ -3,6 +3,7 @@
 //
 // What is left of an MPI job when one of its processes fails. Each case starts this program again
 // under mpirun.
+#include <fmt/format.h>
 #include <mpi/engine.hpp>
 
 #include <processes/faults_cases.hpp>

@@ -3,6 +3,7 @@
 //
 // NcclCommunicator over the doubles of NCCL and the CUDA runtime: thread ranks, each with its own
 // stream, between which bytes move.
+#include <fmt/format.h>
 #include <nccl_double/nccl.h>
 
 #include <tessera/comm/any_communicator.hpp>

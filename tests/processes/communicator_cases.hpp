@@ -7,6 +7,7 @@
 #include <tessera/core/error.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <tessera/laws/communicator_laws.hpp>
 

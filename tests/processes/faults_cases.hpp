@@ -7,6 +7,7 @@
 // included its engine.
 #include <tessera/core/error.hpp>
 
+#include <fmt/format.h>
 #include <processes/outcome.hpp>
 #include <support/small_model.hpp>
 

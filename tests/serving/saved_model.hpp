@@ -9,6 +9,7 @@
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera_serving/frozen_model.hpp>
 
+#include <fmt/format.h>
 #include <support/temporary_folder.hpp>
 
 #include <cmath>

@@ -14,6 +14,7 @@
 #include <tessera_serving/frozen_model.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cmath>

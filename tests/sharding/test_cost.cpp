@@ -28,6 +28,7 @@
 #include <tessera_data/synthetic_models.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

@@ -4,6 +4,7 @@
 
 #include <tessera/laws/sharding_policy_laws.hpp>
 
+#include <fmt/format.h>
 #include <sharding/large_plans.hpp>
 
 #include <doctest/doctest.h>

@@ -3,6 +3,7 @@
 //
 // train_dlrm killed by SIGKILL again and again, and resumed: at the end the same model, to the bit,
 // as of a run that nobody disturbed; under another plan and number of ranks the same to tolerance.
+#include <fmt/format.h>
 #include <trainer/command.hpp>
 
 #include <tessera/checkpoint/folder.hpp>

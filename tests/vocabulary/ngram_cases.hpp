@@ -8,6 +8,7 @@
 #include <tessera/ngram.hpp>
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <support/on_backend.hpp>
 
 #include <algorithm>

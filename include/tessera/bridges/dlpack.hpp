@@ -48,9 +48,9 @@ inline std::string dlpack_text(dlpack::DataType type) {
   const auto code = static_cast<unsigned>(type.code), bits = static_cast<unsigned>(type.bits);
   constexpr std::array<const char*, 7> names{"int", "uint", "float", "", "bfloat", "", "bool"};
   std::string text = code < names.size() && *names[code] != 0
-                         ? fmt::format("{}{}", names[code], bits)
-                         : fmt::format("type code {} of {} bits", code, bits);
-  if (type.lanes != 1) text += fmt::format(" in vectors of {}", type.lanes);
+                         ? formatted("{}{}", names[code], bits)
+                         : formatted("type code {} of {} bits", code, bits);
+  if (type.lanes != 1) text += formatted(" in vectors of {}", type.lanes);
   return text;
 }
 
@@ -59,14 +59,14 @@ inline std::string dlpack_text(dlpack::Device device) {
     case dlpack::DeviceType::cpu:
       return "the host";
     case dlpack::DeviceType::cuda:
-      return fmt::format("GPU {}", device.device_id);
+      return formatted("GPU {}", device.device_id);
     case dlpack::DeviceType::cuda_host:
       return "page-locked memory of the host";
     case dlpack::DeviceType::cuda_managed:
       return "CUDA's managed memory";
   }
-  return fmt::format("device type {}, number {}", static_cast<int>(device.device_type),
-                     device.device_id);
+  return formatted("device type {}, number {}", static_cast<int>(device.device_type),
+                   device.device_id);
 }
 
 /// What a managed tensor of either form, or of another header's structs, says of itself.

@@ -68,7 +68,7 @@ void on_all_ranks(Comm& communicator, Work&& work) {
   std::size_t rank = 0;
   while (sizes[rank] == 0) ++rank;
   throw DataError(sizes.size() == 1 ? own
-                                    : fmt::format("rank {}: {}", rank, all.substr(0, sizes[rank])));
+                                    : formatted("rank {}: {}", rank, all.substr(0, sizes[rank])));
 }
 
 }}}  // namespace tessera::v0::detail

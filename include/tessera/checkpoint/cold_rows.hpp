@@ -29,9 +29,10 @@ class SavedColdRows {
                 const std::string& name = "cold_rows") {
     for (const std::int64_t table : cold.tables()) {
       const typename ColdRows::Records& r = records_.emplace_back(cold.export_records(table));
-      contents.add_rows<std::int64_t>(fmt::format("{}.{}.keys", name, table), 2, r.keys, name);
-      contents.add_rows<std::uint8_t>(fmt::format("{}.{}.rows", name, table), r.row_bytes, r.rows,
+      contents.add_rows<std::int64_t>(detail::formatted("{}.{}.keys", name, table), 2, r.keys,
                                       name);
+      contents.add_rows<std::uint8_t>(detail::formatted("{}.{}.rows", name, table), r.row_bytes,
+                                      r.rows, name);
     }
   }
   SavedColdRows(const SavedColdRows&) = delete;
@@ -52,8 +53,8 @@ void load_cold_rows(const std::filesystem::path& folder, ColdRows& cold,
           cold.size());
   CheckpointReader reader(folder);
   for (std::int64_t table = 0; table < std::ssize(collection.layout().tables); ++table) {
-    const std::string keys_name = fmt::format("{}.{}.keys", name, table),
-                      rows_name = fmt::format("{}.{}.rows", name, table);
+    const std::string keys_name = detail::formatted("{}.{}.keys", name, table),
+                      rows_name = detail::formatted("{}.{}.rows", name, table);
     if (reader.manifest().find(keys_name) == nullptr) continue;
     const detail::StoredTensor& keys = reader.tensor(keys_name);
     const detail::StoredTensor& rows = reader.tensor(rows_name);

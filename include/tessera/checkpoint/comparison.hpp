@@ -138,7 +138,7 @@ class Comparison {
     for (const auto& [name, value] : manifest.numbers)
       if (!contents.numbers().contains(name) && !extra(name))
         add("the model has no number '{}'", name);
-    if (count_ > kShown) differences += fmt::format("\n  and {} more", count_ - kShown);
+    if (count_ > kShown) differences += formatted("\n  and {} more", count_ - kShown);
   }
 
   std::vector<const StoredTensor*> sources;  ///< by tensor of the model; null: none is read
@@ -215,10 +215,10 @@ class Comparison {
   }
 
   template <class... Args>
-  void add(fmt::format_string<Args...> text, Args&&... args) {
+  void add(FormatText<Args...> text, const Args&... args) {
     if (++count_ > kShown) return;
     differences += "\n  ";
-    differences += fmt::format(text, std::forward<Args>(args)...);
+    differences += formatted<Args...>(text, args...);
   }
 
   std::size_t count_ = 0;

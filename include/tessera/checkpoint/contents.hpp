@@ -104,7 +104,7 @@ class CheckpointContents {
                                   collection.tables().element_type(index),
                                   {table.rows, table.width}}));
       for (const auto& state : collection.tables().states(index))
-        add_tensor({fmt::format("{}.{}", name, state.name),
+        add_tensor({detail::formatted("{}.{}", name, state.name),
                     name,
                     state.type,
                     {table.rows, state.per_row ? 1 : table.width}});

@@ -45,7 +45,7 @@ class File {
         S_ISDIR(status.st_mode))
       return;
     ::close(file_);
-    throw DataError(fmt::format("cannot read '{}': it is not a regular file", name_));
+    throw DataError(formatted("cannot read '{}': it is not a regular file", name_));
   }
   File(File&& other) noexcept
       : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
@@ -161,8 +161,7 @@ class File {
   };
 
   void check(bool good, const char* what) const {
-    if (!good)
-      throw DataError(fmt::format("cannot {} '{}': {}", what, name_, std::strerror(errno)));
+    if (!good) throw DataError(formatted("cannot {} '{}': {}", what, name_, std::strerror(errno)));
   }
 
   std::string name_;

@@ -131,7 +131,7 @@ struct FilePlan {
         infos.push_back(std::move(info));
       }
       std::map<std::string, std::string> metadata{{"format", "pt"}};
-      if (parts > 1) metadata["rows"] = fmt::format("{}:{}", begin, end);
+      if (parts > 1) metadata["rows"] = formatted("{}:{}", begin, end);
       files.push_back(
           {file_name(number, group, part, parts), format_safetensors_header(metadata, infos), 0});
       files.back().bytes = files.back().header.size() + at;
@@ -145,8 +145,8 @@ struct FilePlan {
   /// allow.
   static std::string file_name(std::size_t number, std::string_view group, std::int64_t part,
                                std::int64_t parts) {
-    std::string name = fmt::format("{:04}-{}", number, plain_file_name(group.substr(0, 64)));
-    if (parts > 1) name += fmt::format("-{:05}-of-{:05}", part + 1, parts);
+    std::string name = formatted("{:04}-{}", number, plain_file_name(group.substr(0, 64)));
+    if (parts > 1) name += formatted("-{:05}-of-{:05}", part + 1, parts);
     return name + ".safetensors";
   }
 };

@@ -33,7 +33,7 @@ namespace detail {
 
 inline std::string checkpoint_name(std::int64_t step) {
   require(step >= 0, "checkpoint: the step is {}", step);
-  return fmt::format("step-{:012}", step);
+  return formatted("step-{:012}", step);
 }
 
 /// Returns the step in a folder's name; nothing if checkpoint_name does not make that name.
@@ -89,9 +89,9 @@ inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::p
   if (!std::filesystem::exists(path, unknown))
     if (const auto latest = latest_checkpoint(folder))
       throw DataError(
-          fmt::format("'{}' holds checkpoints and is none itself: load one of them; "
-                      "latest_checkpoint gives '{}'",
-                      folder.string(), latest->string()));
+          formatted("'{}' holds checkpoints and is none itself: load one of them; "
+                    "latest_checkpoint gives '{}'",
+                    folder.string(), latest->string()));
   const File file(path, File::Mode::read);
   require<DataError>(file.size() <= Manifest::kMaxBytes,
                      "file '{}' has {} bytes: a manifest has at most {}", path.string(),

@@ -132,7 +132,7 @@ class ManifestParser {
     json_.end();
     json_.check(format == "tessera checkpoint", 0, "this is not the manifest of a checkpoint");
     for (const char* key : {"version", "step", "chunk_bytes", "tensors", "files", "crc32"})
-      json_.check(seen_.contains(key), 0, fmt::format("the key '{}' is missing", key));
+      json_.check(seen_.contains(key), 0, formatted("the key '{}' is missing", key));
     check_pieces();
     check_row_numbers();
     return std::move(manifest_);
@@ -228,12 +228,12 @@ class ManifestParser {
             piece.row_begin == row && piece.row_end >= row &&
                 piece.file < static_cast<std::int64_t>(manifest_.files.size()),
             0,
-            fmt::format("tensor '{}': its pieces must follow each other, in files of the list",
-                        t.name));
+            formatted("tensor '{}': its pieces must follow each other, in files of the list",
+                      t.name));
         row = piece.row_end;
       }
       json_.check(row == t.rows(), 0,
-                  fmt::format("tensor '{}': its pieces hold {} of {} rows", t.name, row, t.rows()));
+                  formatted("tensor '{}': its pieces hold {} of {} rows", t.name, row, t.rows()));
     }
   }
 
@@ -249,7 +249,7 @@ class ManifestParser {
               numbers->type == TensorType::i64 &&
               numbers->shape == std::vector<std::int64_t>{t.rows()},
           0,
-          fmt::format(
+          formatted(
               "tensor '{}': its row numbers '{}' must be another tensor, I64 [{}], of an increment",
               t.name, t.row_numbers, t.rows()));
     }
@@ -270,8 +270,8 @@ inline Manifest parse_manifest(std::string_view text, std::string_view file) {
 /// Returns the text that `parse_manifest` reads. Its last key is the CRC-32 of all text before it.
 inline std::string format_manifest(const Manifest& m) {
   std::string out;
-  const auto append = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
-    out += fmt::format(text, std::forward<Args>(args)...);
+  const auto append = [&]<class... Args>(detail::FormatText<Args...> text, const Args&... args) {
+    out += formatted<Args...>(text, args...);
   };
   const auto list = [&](std::string_view key, char open, char close, const auto& items, auto item) {
     append(",\n\"{}\":{}", key, open);

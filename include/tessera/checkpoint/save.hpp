@@ -133,8 +133,8 @@ class Save {
   void check_same(Comm& communicator) {
     std::string tensors;
     for (const TensorSpec& t : contents_.tensors())
-      tensors += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type),
-                             shape_text(t.shape));
+      tensors += formatted("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type),
+                           shape_text(t.shape));
     struct Given {
       std::int64_t step;
       std::uint64_t max_file_bytes, tensors, names;
@@ -210,7 +210,7 @@ class Save {
       try {
         remove_old_checkpoints(directory_, options_.keep, manifest_.step);
       } catch (const std::exception& error) {
-        saved.warning = fmt::format("older checkpoints were not removed: {}", error.what());
+        saved.warning = formatted("older checkpoints were not removed: {}", error.what());
       }
     }
     return saved;

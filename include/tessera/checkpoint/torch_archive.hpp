@@ -96,7 +96,7 @@ class TorchArchive {
             "is not little-endian");
     const std::string text = read(data_of(data->second), data->second.bytes);
     const Pickle pickle(
-        text, fmt::format("{}, {}data.pkl of byte {} on", file_.name(), folder, begin_), known);
+        text, formatted("{}, {}data.pkl of byte {} on", file_.name(), folder, begin_), known);
     const PickleValue& tensor = pickle[pickle.root()];
     check(tensor.kind == Pickle::Kind::object && tensor.text == "torch._utils._rebuild_tensor_v2",
           "holds no plain tensor");
@@ -109,8 +109,8 @@ class TorchArchive {
     check(storage.size() >= 3, "holds no whole storage");
     const std::string& stored = pickle.get(storage[1], Pickle::Kind::name, "a storage's type").text;
     const std::string& key = pickle.get(storage[2], Pickle::Kind::text, "a storage's key").text;
-    check(stored == fmt::format("torch.{}", torch_type(type)->storage),
-          fmt::format("is {}, the metadata says torch.{}", stored, type_name));
+    check(stored == formatted("torch.{}", torch_type(type)->storage),
+          formatted("is {}, the metadata says torch.{}", stored, type_name));
     const std::int64_t first =
         pickle.get(parts[1], Pickle::Kind::integer, "a storage's offset").integer;
     check(pickled_counts(pickle, parts[2], "a shape") == shape,

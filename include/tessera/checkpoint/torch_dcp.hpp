@@ -119,7 +119,7 @@ class DcpMetadata {
   std::uint64_t count(const PickleValue& object, std::string_view name) const {
     const std::int64_t value =
         pickle_.get(pickle_.attribute(object, name), Kind::integer, name).integer;
-    check(value >= 0, fmt::format("{} is negative", name));
+    check(value >= 0, formatted("{} is negative", name));
     return static_cast<std::uint64_t>(value);
   }
 
@@ -135,7 +135,7 @@ class DcpMetadata {
                   count(info, "offset"), count(info, "length")};
       check(place.file.find('/') == std::string::npos && !place.file.empty() && place.file != "." &&
                 place.file != "..",
-            fmt::format("{} is no file beside it", detail::quoted(place.file)));
+            formatted("{} is no file beside it", detail::quoted(place.file)));
       check(pickle_[transformed].kind == Kind::none, "tensors are compressed or encrypted");
       places_.emplace(
           Key{pickle_.get(pickle_.attribute(index, "fqn"), Kind::text, "a tensor's name").text,
@@ -167,7 +167,7 @@ class DcpMetadata {
       check_cover(name, own);
     }
     check(state_.tensors.emplace(name, std::move(own)).second,
-          fmt::format("tensor {} appears twice", detail::quoted(name)));
+          formatted("tensor {} appears twice", detail::quoted(name)));
   }
 
   void add_pieces(const std::string& name, TorchTensor& tensor,
@@ -186,15 +186,14 @@ class DcpMetadata {
       check(at.size() == 2 && extent.size() == 2 && at[0] <= tensor.shape[0] &&
                 extent[0] <= tensor.shape[0] - at[0] && at[1] <= columns &&
                 extent[1] <= columns - at[1],
-            fmt::format("a chunk of {} is outside of it", detail::quoted(name)));
+            formatted("a chunk of {} is outside of it", detail::quoted(name)));
       if (extent[0] == 0 || extent[1] == 0) continue;
       // Ranks that hold the same rectangle list it each.
       if (const auto again = seen.emplace(at, extent);
           !again.second && again.first->second == extent)
         continue;
       const auto place = places_.find(key);
-      check(place != places_.end(),
-            fmt::format("a chunk of {} is in no file", detail::quoted(name)));
+      check(place != places_.end(), formatted("a chunk of {} is in no file", detail::quoted(name)));
       tensor.pieces.push_back({at[0], at[0] + extent[0], at[1], at[1] + extent[1],
                                place->second.file, place->second.offset, place->second.bytes});
     }
@@ -220,8 +219,8 @@ class DcpMetadata {
                           own.column_end <= tensor.pieces[k].column_begin);
     }
     check(apart && area == whole,
-          fmt::format("the chunks of {} do not cover it: a rank's are missing, or overlap",
-                      detail::quoted(name)));
+          formatted("the chunks of {} do not cover it: a rank's are missing, or overlap",
+                    detail::quoted(name)));
   }
 
   std::string text_;

@@ -32,7 +32,7 @@ struct DcpChunk {
 };
 
 /// Returns the name of a rank's file.
-inline std::string dcp_file_name(int rank) { return fmt::format("__{}_0.distcp", rank); }
+inline std::string dcp_file_name(int rank) { return formatted("__{}_0.distcp", rank); }
 
 /// Writes a rank's file: archives of rectangles, one after another, each as torch.save makes one.
 class DcpFile {

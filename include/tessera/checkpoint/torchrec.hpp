@@ -80,26 +80,26 @@ class TorchTables {
       const TensorSpec& table = model.tensors()[static_cast<std::size_t>(first)];
       const std::vector<std::string> names = find(table, prefix);
       if (names.size() > 1) {
-        add(fmt::format("table '{}' may be '{}' or '{}': give prefix, or rename", table.group,
-                        names[0], names[1]));
+        add(formatted("table '{}' may be '{}' or '{}': give prefix, or rename", table.group,
+                      names[0], names[1]));
       } else if (names.empty()) {
         if (!matches_any(options.missing, table.group))
-          add(fmt::format("table '{}' is not there: its tensor would be {}", table.group,
-                          wanted(table, prefix)));
+          add(formatted("table '{}' is not there: its tensor would be {}", table.group,
+                        wanted(table, prefix)));
       } else {
         const TorchTensor& tensor = state.tensors.at(names[0]);
         if (tensor.known && tensor.shape == table.shape && convertible(tensor.type, table.type))
           sources[static_cast<std::size_t>(first)] = names[0];
         else
-          add(fmt::format("'{}' is {} {}, table '{}' in the model {} {}", names[0],
-                          tensor.type_name, shape_text(tensor.shape), table.group,
-                          tensor_type_name(table.type), shape_text(table.shape)));
+          add(formatted("'{}' is {} {}, table '{}' in the model {} {}", names[0], tensor.type_name,
+                        shape_text(tensor.shape), table.group, tensor_type_name(table.type),
+                        shape_text(table.shape)));
         for (int t = first + 1; t < end && !options.states.empty(); ++t)
           if (const std::string fault = find_state(table, t, model.tensors()); !fault.empty())
             add(fault);
       }
     }
-    if (count > kShown) differences += fmt::format("\n  and {} more", count - kShown);
+    if (count > kShown) differences += formatted("\n  and {} more", count - kShown);
     require<DataError>(count == 0, "the state dict and the model differ:{}", differences);
   }
 
@@ -117,7 +117,7 @@ class TorchTables {
     std::string weight = name_of(table, options);
     if (options.rename.contains(table.name)) weight = table.name;
     std::string own = weight.substr(0, weight.rfind('.'));
-    return fmt::format("{}{}{}.{}.{}", modules, modules.empty() ? "" : ".", weight, own, state);
+    return formatted("{}{}{}.{}.{}", modules, modules.empty() ? "" : ".", weight, own, state);
   }
   /// Returns what follows "embedding_bags." in the name of a table's tensor, or the whole name that
   /// `rename` gives it.
@@ -145,7 +145,7 @@ class TorchTables {
       wanted = renamed->second;
       if (state_.tensors.contains(wanted)) found.insert(wanted);
     } else if (names.empty()) {
-      return fmt::format(
+      return formatted(
           "'{}': TorchRec's optimizers have no state '{}'; rename it, or load no "
           "states",
           state.name, own);
@@ -161,17 +161,17 @@ class TorchTables {
         }
     }
     if (found.size() > 1)
-      return fmt::format("'{}' may be '{}' or '{}': give states, or rename", state.name,
-                         *found.begin(), *found.rbegin());
+      return formatted("'{}' may be '{}' or '{}': give states, or rename", state.name,
+                       *found.begin(), *found.rbegin());
     if (found.empty())
-      return fmt::format("'{}' is not there: its tensor would be '{}'", state.name, wanted);
+      return formatted("'{}' is not there: its tensor would be '{}'", state.name, wanted);
     const TorchTensor& tensor = state_.tensors.at(*found.begin());
     const bool one_a_row = state.shape[1] == 1 && tensor.shape == std::vector{state.shape[0]};
     if (!tensor.known || !(one_a_row || tensor.shape == state.shape) ||
         !convertible(tensor.type, state.type))
-      return fmt::format("'{}' is {} {}, '{}' in the model {} {}", *found.begin(), tensor.type_name,
-                         shape_text(tensor.shape), state.name, tensor_type_name(state.type),
-                         shape_text(state.shape));
+      return formatted("'{}' is {} {}, '{}' in the model {} {}", *found.begin(), tensor.type_name,
+                       shape_text(tensor.shape), state.name, tensor_type_name(state.type),
+                       shape_text(state.shape));
     sources[static_cast<std::size_t>(t)] = *found.begin();
     return {};
   }
@@ -181,8 +181,7 @@ class TorchTables {
     const std::string name = name_of(table, options_);
     if (options_.rename.contains(table.name)) return '\'' + name + '\'';
     const std::string any = prefix.empty() ? "*." : prefix;
-    return fmt::format("'{0}embedding_bags.{2}', '{0}embeddings.{2}' or '{1}{2}'", any, prefix,
-                       name);
+    return formatted("'{0}embedding_bags.{2}', '{0}embeddings.{2}' or '{1}{2}'", any, prefix, name);
   }
 
   std::vector<std::string> find(const TensorSpec& table, const std::string& prefix) const {
@@ -271,7 +270,7 @@ int load_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& pa
       for (const std::string& name : sources)
         if (!name.empty()) detail::place_torch_pieces(state.folder, state.tensors.at(name));
     } catch (const DataError& error) {
-      throw DataError(fmt::format("'{}': {}", path.string(), error.what()));
+      throw DataError(detail::formatted("'{}': {}", path.string(), error.what()));
     }
   });
   detail::on_all_ranks(communicator, [&] {

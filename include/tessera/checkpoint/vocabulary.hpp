@@ -30,12 +30,12 @@ class SavedVocabulary {
       for (const auto& [part, values] :
            {std::pair("keys", &r.keys), std::pair("rows", &r.rows), std::pair("counts", &r.counts),
             std::pair("steps", &r.steps), std::pair("used", &r.used)})
-        contents.add_rows<std::int64_t>(fmt::format("{}.{}.{}", name, t, part), 0, *values,
+        contents.add_rows<std::int64_t>(detail::formatted("{}.{}.{}", name, t, part), 0, *values,
                                         std::string(name));
     }
     const std::uint64_t step = static_cast<std::uint64_t>(vocabulary.step());
     contents.add_number(
-        fmt::format("{}.step", name), [step] { return step; }, [](std::uint64_t) {});
+        detail::formatted("{}.step", name), [step] { return step; }, [](std::uint64_t) {});
   }
   SavedVocabulary(const SavedVocabulary&) = delete;
   SavedVocabulary& operator=(const SavedVocabulary&) = delete;
@@ -50,7 +50,7 @@ namespace detail {
 template <class Records>
 Records read_vocabulary_records(CheckpointReader& reader, int table, std::string_view name) {
   const auto read = [&](std::string_view part) {
-    const StoredTensor& tensor = reader.tensor(fmt::format("{}.{}.{}", name, table, part));
+    const StoredTensor& tensor = reader.tensor(formatted("{}.{}.{}", name, table, part));
     require<DataError>(tensor.type == TensorType::i64 && tensor.columns() == 1,
                        "checkpoint '{}': tensor '{}' must be I64 [n]", reader.folder().string(),
                        tensor.name);
@@ -63,7 +63,7 @@ Records read_vocabulary_records(CheckpointReader& reader, int table, std::string
 
 /// Returns how many batches a saved vocabulary has learned.
 inline std::int64_t read_vocabulary_step(const CheckpointReader& reader, std::string_view name) {
-  const auto step = reader.manifest().numbers.find(fmt::format("{}.step", name));
+  const auto step = reader.manifest().numbers.find(formatted("{}.step", name));
   require<DataError>(step != reader.manifest().numbers.end(),
                      "checkpoint '{}' has no number '{}.step'", reader.folder().string(), name);
   return static_cast<std::int64_t>(step->second);

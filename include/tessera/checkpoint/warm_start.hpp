@@ -35,8 +35,8 @@ class WarmStart {
 
  private:
   template <class... Args>
-  void say(fmt::format_string<Args...> text, Args&&... args) {
-    lines.push_back(fmt::format(text, std::forward<Args>(args)...));
+  void say(detail::FormatText<Args...> text, const Args&... args) {
+    lines.push_back(formatted<Args...>(text, args...));
   }
 
   void compare_table(int first, int end) {
@@ -130,7 +130,7 @@ std::vector<std::string> start_from(Comm& communicator, const std::filesystem::p
   load_checkpoint(communicator, folder, contents, start->options);
   for (const std::string& table : begun_anew)
     start->lines.push_back(
-        fmt::format("table {}: takes its weights; its optimizer's state begins anew", table));
+        detail::formatted("table {}: takes its weights; its optimizer's state begins anew", table));
   return std::move(start->lines);
 }
 

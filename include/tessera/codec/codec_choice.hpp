@@ -30,8 +30,8 @@ class CodecChoice {
     if (chosen_ < names.size()) return;
     std::string all;
     for (const std::string_view each : names)
-      all += fmt::format("{}'{}'", all.empty() ? "" : ", ", each);
-    throw InvalidArgument(fmt::format(
+      all += formatted("{}'{}'", all.empty() ? "" : ", ", each);
+    throw InvalidArgument(formatted(
         "there is no codec '{}' to choose here, only {}; name more in EncodeWithOneOf<...>", name,
         all));
   }

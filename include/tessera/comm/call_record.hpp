@@ -161,16 +161,16 @@ class CallRecord {
   CommunicatorError failure_error(int rank) const {
     const FailureMessage why = failure();
     return {why.rank, name_of(collective_),
-            fmt::format("{} on rank {} cannot finish: rank {} failed: {}", this_call(), rank,
-                        why.rank, why.text)};
+            formatted("{} on rank {} cannot finish: rank {} failed: {}", this_call(), rank,
+                      why.rank, why.text)};
   }
 
   /// Returns what to tell of the `late` peers. `option` is the timeout's name.
   std::string late_text(int rank, std::chrono::nanoseconds timeout, const std::vector<int>& late,
                         const LateWait& wait, std::string_view option) const {
     std::string names;
-    for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
-    return fmt::format(
+    for (const int peer : late) names += formatted("{}{}", names.empty() ? "" : ", ", peer);
+    return formatted(
         "late: rank {} waited {} ms in {} for rank(s) {}; {}, or raise {}", rank,
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), this_call(), names,
         wait.verdicts < 3 ? "it may be dead" : "it waits, too: call in one order on all ranks",
@@ -187,7 +187,7 @@ class CallRecord {
  private:
   std::string this_call() const {
     return calls_ == 0 ? std::string("connecting")
-                       : fmt::format("{} (call {})", name_of(collective_), calls_);
+                       : formatted("{} (call {})", name_of(collective_), calls_);
   }
 
   static std::mutex& joining() {

@@ -66,10 +66,10 @@ Disagreement disagreement_of_calls(Collective caller, int ranks, HeaderOf header
     const CallHeader& other = header_of(rank);
     const auto differ = [&](std::string_view text, const auto& a, const auto& b) {
       return Disagreement{
-          rank, fmt::format("{} (call {}): rank 0 {}, but rank {} {}; all ranks must make the same "
-                            "calls in the same order",
-                            name_of(caller), first.call, fmt::format(fmt::runtime(text), a), rank,
-                            fmt::format(fmt::runtime(text), b))};
+          rank,
+          formatted("{} (call {}): rank 0 {}, but rank {} {}; all ranks must make the same "
+                    "calls in the same order",
+                    name_of(caller), first.call, make_text(text, {a}), rank, make_text(text, {b}))};
     };
     if (other.call != first.call) return differ("is at call {}", first.call, other.call);
     if (other.collective != first.collective)
@@ -94,8 +94,8 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
   for (int peer = 0; peer < ranks; ++peer)
     if (const std::uint64_t sent = sent_by(peer), expected = expected_from(peer); sent != expected)
       return {peer,
-              fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
-                          name_of(header.collective), header.call, peer, sent, rank, expected)};
+              formatted("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
+                        name_of(header.collective), header.call, peer, sent, rank, expected)};
   return {};
 }
 

@@ -38,7 +38,7 @@ class FolderMeeting {
         timeout_(timeout),
         deadline_(Clock::now() + timeout) {
     std::random_device random;
-    for (int i = 0; i < 4; ++i) word_ += fmt::format("{:08x}", random());
+    for (int i = 0; i < 4; ++i) word_ += formatted("{:08x}", random());
   }
 
   std::vector<std::string> meet(const std::string& mine) {
@@ -58,7 +58,7 @@ class FolderMeeting {
   };
 
   std::filesystem::path card_of(int rank) const {
-    return folder_ / fmt::format("meeting_rank_{}", rank);
+    return folder_ / formatted("meeting_rank_{}", rank);
   }
   std::filesystem::path list() const { return folder_ / "meeting_all"; }
 
@@ -86,7 +86,7 @@ class FolderMeeting {
     }
     std::string all;
     for (const auto& card : cards)
-      all += fmt::format("{} {}\n{}", card->word, card->brought.size(), card->brought);
+      all += formatted("{} {}\n{}", card->word, card->brought.size(), card->brought);
     write(list(), {word_, word_, all});
     // A rank that has read removes its file. One that does not has died: connecting to it says so.
     for (int rank = 1; rank < size_; ++rank)
@@ -121,9 +121,9 @@ class FolderMeeting {
           if (rank != rank_ && (!card || card->word_of_first != seen)) name(missing, rank);
         }
         if (!missing.empty() && !seen.empty()) return missing;
-        return fmt::format("0{}", first ? fmt::format(" (is '{}' left over from another job?)",
-                                                      card_of(0).string())
-                                        : std::string());
+        return formatted(
+            "0{}", first ? formatted(" (is '{}' left over from another job?)", card_of(0).string())
+                         : std::string());
       });
     }
   }
@@ -153,9 +153,9 @@ class FolderMeeting {
     if (card && card->word != word_)
       throw CommunicatorError(
           rank_, "meeting",
-          fmt::format("rank {}: another process writes '{}': another job, or another rank {} of "
-                      "this one; give each job a folder of its own, and each process a rank",
-                      rank_, card_of(rank_).string(), rank_));
+          formatted("rank {}: another process writes '{}': another job, or another rank {} of "
+                    "this one; give each job a folder of its own, and each process a rank",
+                    rank_, card_of(rank_).string(), rank_));
   }
 
   /// Waits a little, or says who is missing.
@@ -164,15 +164,14 @@ class FolderMeeting {
     if (Clock::now() >= deadline_)
       throw CommunicatorError(
           -1, "meeting",
-          fmt::format("rank {} waited {} ms in the folder '{}' for rank(s) {}; start all {} ranks "
-                      "with the same folder, which all see, or raise the timeout",
-                      rank_,
-                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count(),
-                      folder_.string(), missing(), size_));
+          formatted("rank {} waited {} ms in the folder '{}' for rank(s) {}; start all {} ranks "
+                    "with the same folder, which all see, or raise the timeout",
+                    rank_, std::chrono::duration_cast<std::chrono::milliseconds>(timeout_).count(),
+                    folder_.string(), missing(), size_));
     std::this_thread::sleep_for(kPause);
   }
   static void name(std::string& names, int rank) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
+    names += formatted("{}{}", names.empty() ? "" : ", ", rank);
   }
 
   /// Writes a whole file under another name, then renames it.
@@ -190,9 +189,9 @@ class FolderMeeting {
     if (!file || code) {
       remove(part);
       throw DataError(
-          fmt::format("rank {} cannot write '{}' to meet the others{}: is the folder "
-                      "there, and may this process write in it?",
-                      rank_, path.string(), code ? ": " + code.message() : ""));
+          formatted("rank {} cannot write '{}' to meet the others{}: is the folder "
+                    "there, and may this process write in it?",
+                    rank_, path.string(), code ? ": " + code.message() : ""));
     }
   }
   /// Returns what a file says; nothing if there is none, or one of another kind.

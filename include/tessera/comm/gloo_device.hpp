@@ -84,8 +84,8 @@ inline std::string address_towards(const std::string& host) {
     if (socket >= 0) ::close(socket);
     if (found) return text;
   }
-  throw InvalidArgument(fmt::format("address_towards: this machine has no way to host '{}': {}",
-                                    host, std::strerror(code)));
+  throw InvalidArgument(detail::formatted(
+      "address_towards: this machine has no way to host '{}': {}", host, std::strerror(code)));
 }
 
 namespace detail {
@@ -215,7 +215,7 @@ class GlooDevice {
     try {
       return gloo::transport::tcp::CreateDevice(where);
     } catch (const std::exception& error) {
-      throw InvalidArgument(fmt::format(
+      throw InvalidArgument(formatted(
           "GlooOptions: this machine has no {} '{}' to bind to ({}); 'ip address' lists what it "
           "has",
           options.interface.empty() ? "address" : "network interface",

@@ -192,7 +192,7 @@ class GlooMessenger final : public CallRecord {
   Peer& peer_of(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
 
   std::string greeting(int rank) const {
-    return fmt::format("{}: rank {} of {}\n", kGreeting, rank, size_);
+    return formatted("{}: rank {} of {}\n", kGreeting, rank, size_);
   }
 
   /// Returns what this rank brings to the meeting: for each peer where it listens for it.
@@ -209,9 +209,9 @@ class GlooMessenger final : public CallRecord {
 
   void connect(const std::vector<std::string>& brought, const std::function<bool()>& lost) {
     if (brought.size() != static_cast<std::size_t>(size_))
-      throw CommunicatorError(-1, "meeting",
-                              fmt::format("rank {}: {} ranks have met, but there are {}", rank_,
-                                          brought.size(), size_));
+      throw CommunicatorError(
+          -1, "meeting",
+          formatted("rank {}: {} ranks have met, but there are {}", rank_, brought.size(), size_));
     const std::size_t bytes = data_->address_for(rank_ == 0 ? 1 : 0).size();
     std::string own, reached;  // where only a rank's machine reaches it, and where others do
     int alone = -1;
@@ -222,10 +222,10 @@ class GlooMessenger final : public CallRecord {
           !theirs.starts_with(head))
         throw CommunicatorError(
             rank, "meeting",
-            fmt::format("rank {}: what rank {} brought to the meeting begins with '{}', not with "
-                        "'{}': it has another rank, number of ranks or version",
-                        rank_, rank, theirs.substr(0, std::min(theirs.find('\n'), std::size_t{60})),
-                        head.substr(0, head.size() - 1)));
+            formatted("rank {}: what rank {} brought to the meeting begins with '{}', not with "
+                      "'{}': it has another rank, number of ranks or version",
+                      rank_, rank, theirs.substr(0, std::min(theirs.find('\n'), std::size_t{60})),
+                      head.substr(0, head.size() - 1)));
       const std::string place = gloo_place(theirs.substr(head.size(), bytes));
       const bool loopback = place.starts_with("[127.") || place.starts_with("[::1]");
       if (loopback) alone = rank;
@@ -234,9 +234,9 @@ class GlooMessenger final : public CallRecord {
     if (!own.empty() && !reached.empty())
       throw CommunicatorError(
           alone, "meeting",
-          fmt::format("rank {} listens at {}, an address of its machine alone, but others at {}: "
-                      "set GlooOptions::address or interface on each rank to what all reach",
-                      alone, own, reached));
+          formatted("rank {} listens at {}, an address of its machine alone, but others at {}: "
+                    "set GlooOptions::address or interface on each rank to what all reach",
+                    alone, own, reached));
     const auto attempts = std::make_shared<Attempts>(size_);
     data_->for_each_peer([&](int peer) {
       const std::string& theirs = brought[static_cast<std::size_t>(peer)];
@@ -318,10 +318,10 @@ class GlooMessenger final : public CallRecord {
     } else if (peer_of(gone).never != nullptr) {
       lose(gone);
     } else {
-      announce(gone, fmt::format("rank {} has met it but cannot connect to it: {}; is its process "
-                                 "alive, and does every rank listen at an address that the others "
-                                 "reach?",
-                                 rank_, fault));
+      announce(gone, formatted("rank {} has met it but cannot connect to it: {}; is its process "
+                               "alive, and does every rank listen at an address that the others "
+                               "reach?",
+                               rank_, fault));
     }
     give_up();
   }

@@ -131,11 +131,12 @@ class HierarchicalCommunicator {
   }
   void check_call(Collective collective, int peer, std::uint64_t own, std::uint64_t other) const {
     if (own == other) return;
-    throw CommunicatorError(peer, detail::name_of(collective),
-                            fmt::format("{} (call {}) on rank {}: rank {} makes another call, or "
-                                        "has elements of another size; all ranks must "
-                                        "make the same calls in the same order",
-                                        detail::name_of(collective), calls_, rank(), peer));
+    throw CommunicatorError(
+        peer, detail::name_of(collective),
+        detail::formatted("{} (call {}) on rank {}: rank {} makes another call, or "
+                          "has elements of another size; all ranks must "
+                          "make the same calls in the same order",
+                          detail::name_of(collective), calls_, rank(), peer));
   }
 
   /// Makes an all-to-all of bytes in two stages. Counts in elements.
@@ -228,9 +229,9 @@ class HierarchicalCommunicator {
       if (word != receive_counts[peer])
         throw CommunicatorError(
             static_cast<int>(peer), detail::name_of(collective),
-            fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
-                        detail::name_of(collective), calls_, peer, word, rank(),
-                        receive_counts[peer]));
+            detail::formatted(
+                "{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
+                detail::name_of(collective), calls_, peer, word, rank(), receive_counts[peer]));
     }
   }
 

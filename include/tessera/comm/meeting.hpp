@@ -92,11 +92,11 @@ struct Meeting {
     return value;
   }
   static std::string facts(const MeetingOptions& options) {
-    return fmt::format("Tessera {}.{}.{} {}", TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
-                       TESSERA_VERSION_PATCH, options.facts);
+    return formatted("Tessera {}.{}.{} {}", TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
+                     TESSERA_VERSION_PATCH, options.facts);
   }
   static std::string place(const RankOfJob& job) {
-    return fmt::format("{}:{}", job.address, job.port);
+    return formatted("{}:{}", job.address, job.port);
   }
   [[noreturn]] static void fail(int rank, const std::string& text) {
     throw CommunicatorError(rank, "meeting", "the ranks' meeting: " + text);
@@ -108,9 +108,9 @@ struct Meeting {
     boost::system::error_code error;
     const auto found = resolver.resolve(job.address, std::to_string(job.port), error);
     if (error)
-      fail(0, fmt::format("'{}', where rank 0 should listen, has no address ({}); set MASTER_ADDR "
-                          "to rank 0's machine",
-                          job.address, error.message()));
+      fail(0, formatted("'{}', where rank 0 should listen, has no address ({}); set MASTER_ADDR "
+                        "to rank 0's machine",
+                        job.address, error.message()));
     std::vector<asio::ip::tcp::endpoint> all;
     for (const auto& entry : found) all.push_back(entry.endpoint());
     return all;
@@ -136,11 +136,11 @@ class MeetingHost {
     if (!error) acceptor_.bind(endpoint, error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
     if (error)
-      Meeting::fail(0, fmt::format("rank 0 cannot listen at {}: {}; set {}", Meeting::place(job),
-                                   error.message(),
-                                   error == boost::system::errc::address_not_available
-                                       ? "MASTER_ADDR to an address of rank 0's machine"
-                                       : "MASTER_PORT to a free port"));
+      Meeting::fail(0, formatted("rank 0 cannot listen at {}: {}; set {}", Meeting::place(job),
+                                 error.message(),
+                                 error == boost::system::errc::address_not_available
+                                     ? "MASTER_ADDR to an address of rank 0's machine"
+                                     : "MASTER_PORT to a free port"));
   }
 
   std::vector<std::string> run() {
@@ -177,13 +177,13 @@ class MeetingHost {
   std::string absent() const {
     std::string names;
     for (std::size_t r = 1; r < present_.size(); ++r)
-      if (!present_[r]) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
+      if (!present_[r]) names += formatted("{}{}", names.empty() ? "" : ", ", r);
     return names;
   }
   std::string strangers() const {
     return refused_ == 0 ? ""
-                         : fmt::format("; it refused {} connection(s), the last one because {}",
-                                       refused_, last_refusal_);
+                         : formatted("; it refused {} connection(s), the last one because {}",
+                                     refused_, last_refusal_);
   }
 
   void accept() {
@@ -271,17 +271,17 @@ class MeetingHost {
 
   /// Tells a process that it is not of this job; the job goes on.
   template <class... Values>
-  void turn_away(const Shared& guest, fmt::format_string<Values...> text, Values&&... values) {
-    last_refusal_ = fmt::format(text, std::forward<Values>(values)...);
+  void turn_away(const Shared& guest, FormatText<Values...> text, const Values&... values) {
+    last_refusal_ = formatted<Values...>(text, values...);
     ++refused_;
     guest->out = framed('-', last_refusal_);
     asio::async_write(guest->socket, asio::buffer(guest->out),
                       [guest](boost::system::error_code, std::size_t) {});
   }
   template <class... Values>
-  void fail(int rank, fmt::format_string<Values...> text, Values&&... values) {
+  void fail(int rank, FormatText<Values...> text, const Values&... values) {
     at_fault_ = rank;
-    failure_ = fmt::format(text, std::forward<Values>(values)...);
+    failure_ = formatted<Values...>(text, values...);
     answer('-', failure_);
   }
 
@@ -305,7 +305,7 @@ class MeetingHost {
                           [this, guest](boost::system::error_code error, std::size_t) {
                             if (error && failure_.empty()) {
                               at_fault_ = guest->rank;
-                              failure_ = fmt::format("rank {} ended while all came", guest->rank);
+                              failure_ = formatted("rank {} ended while all came", guest->rank);
                             }
                             if (--untold_ == 0) context_.stop();
                           });
@@ -344,10 +344,10 @@ class MeetingGuest {
     const std::string nonces = nonce + hello.substr(Meeting::kMagic.size(), Meeting::kNonce);
     if (!Meeting::same(std::string_view(hello).substr(Meeting::kMagic.size() + Meeting::kNonce),
                        Meeting::proof(job_, "rank 0", nonces)))
-      Meeting::fail(0, fmt::format("who listens at {} has not this job's token: it is another "
-                                   "job's rank 0, or TESSERA_JOB_TOKEN differs; set MASTER_PORT to "
-                                   "a port of this job alone",
-                                   Meeting::place(job_)));
+      Meeting::fail(0, formatted("who listens at {} has not this job's token: it is another "
+                                 "job's rank 0, or TESSERA_JOB_TOKEN differs; set MASTER_PORT to "
+                                 "a port of this job alone",
+                                 Meeting::place(job_)));
     std::string said = Meeting::proof(job_, "rank", nonces);
     for (const std::size_t number :
          {static_cast<std::size_t>(job_.rank), static_cast<std::size_t>(job_.size), facts_.size(),
@@ -391,9 +391,9 @@ class MeetingGuest {
           wait([&](auto handler) { asio::async_connect(socket_, places, std::move(handler)); });
       if (!error) return;
       if (std::chrono::steady_clock::now() + std::chrono::milliseconds(50) > deadline_)
-        Meeting::fail(0, fmt::format("rank 0 does not listen at {} ({}); is it started, and is "
-                                     "MASTER_ADDR its machine?",
-                                     Meeting::place(job_), error.message()));
+        Meeting::fail(0, formatted("rank 0 does not listen at {} ({}); is it started, and is "
+                                   "MASTER_ADDR its machine?",
+                                   Meeting::place(job_), error.message()));
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
@@ -411,17 +411,17 @@ class MeetingGuest {
   }
   void check(boost::system::error_code error) const {
     if (error == asio::error::timed_out)
-      Meeting::fail(-1, fmt::format("rank {} waited at {} for rank 0, or for others that it waits "
-                                    "for",
-                                    job_.rank, Meeting::place(job_)));
+      Meeting::fail(-1, formatted("rank {} waited at {} for rank 0, or for others that it waits "
+                                  "for",
+                                  job_.rank, Meeting::place(job_)));
     if (error)
-      Meeting::fail(0, fmt::format("rank 0 at {} ended, or it is no rank of Tessera ({})",
-                                   Meeting::place(job_), error.message()));
+      Meeting::fail(0, formatted("rank 0 at {} ended, or it is no rank of Tessera ({})",
+                                 Meeting::place(job_), error.message()));
   }
   [[noreturn]] void stranger() const {
-    Meeting::fail(0, fmt::format("who listens at {} is no rank of Tessera; set MASTER_PORT to a "
-                                 "free port",
-                                 Meeting::place(job_)));
+    Meeting::fail(0, formatted("who listens at {} is no rank of Tessera; set MASTER_PORT to a "
+                               "free port",
+                               Meeting::place(job_)));
   }
 
   const RankOfJob& job_;

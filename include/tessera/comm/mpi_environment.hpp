@@ -26,11 +26,12 @@ class MpiEnvironment {
       MPI_Query_thread(&provided);
     }
     if (provided < thread_level)
-      throw CommunicatorError(-1, "MPI_Init_thread",
-                              fmt::format("MPI offers thread level {}, but level {} is asked for; "
-                                          "ask MpiEnvironment for less, or use an MPI "
-                                          "library built with threads",
-                                          provided, thread_level));
+      throw CommunicatorError(
+          -1, "MPI_Init_thread",
+          detail::formatted("MPI offers thread level {}, but level {} is asked for; "
+                            "ask MpiEnvironment for less, or use an MPI "
+                            "library built with threads",
+                            provided, thread_level));
   }
   MpiEnvironment(const MpiEnvironment&) = delete;
   MpiEnvironment& operator=(const MpiEnvironment&) = delete;
@@ -54,15 +55,14 @@ namespace detail {
 inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
-    return fmt::format("MPI error {}", code);
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return formatted("MPI error {}", code);
   return {text, static_cast<std::size_t>(length)};
 }
 
 /// Throws CommunicatorError with MPI's own text unless `code` is MPI_SUCCESS.
 inline void require_mpi(int code, std::string_view call) {
   if (code != MPI_SUCCESS)
-    throw CommunicatorError(-1, call, fmt::format("{}: {}", call, mpi_error_text(code)));
+    throw CommunicatorError(-1, call, formatted("{}: {}", call, mpi_error_text(code)));
 }
 
 }  // namespace detail

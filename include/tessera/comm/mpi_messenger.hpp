@@ -255,8 +255,8 @@ class MpiMessenger final : public CallRecord {
 
   void check_transfer(int code, int peer) {
     if (code == MPI_SUCCESS) return;
-    announce(peer, fmt::format("MPI says on rank {} of its messages with rank {}: {}", rank(), peer,
-                               mpi_error_text(code)));
+    announce(peer, formatted("MPI says on rank {} of its messages with rank {}: {}", rank(), peer,
+                             mpi_error_text(code)));
     give_up();
   }
 

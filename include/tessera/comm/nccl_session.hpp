@@ -71,8 +71,8 @@ inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id{};
   if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
     throw CommunicatorError(-1, "ncclGetUniqueId",
-                            fmt::format("ncclGetUniqueId: {} ({})", ncclGetErrorString(result),
-                                        ncclGetLastError(nullptr)));
+                            formatted("ncclGetUniqueId: {} ({})", ncclGetErrorString(result),
+                                      ncclGetLastError(nullptr)));
   return id;
 }
 }  // namespace detail
@@ -114,9 +114,9 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     if (timeout.count() != 0 && std::chrono::steady_clock::now() > deadline)
       throw CommunicatorError(
           0, "share_nccl_id",
-          fmt::format("share_nccl_id: rank {} waited {} ms for rank 0 to write '{}'", rank,
-                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
-                      file.string()));
+          detail::formatted("share_nccl_id: rank {} waited {} ms for rank 0 to write '{}'", rank,
+                            std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
+                            file.string()));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -165,7 +165,7 @@ class NcclSession {
     NcclOptions options = options_;
     options.config.blocking = watchdog_ ? 1 : 0;
     collective_ = "ncclCommSplit";
-    doing_ = fmt::format("splitting by color {}", color);
+    doing_ = formatted("splitting by color {}", color);
     ncclComm_t part = nullptr;
     call(collective_, [&] { return ncclCommSplit(nccl_, color, rank_, &part, &options.config); });
     auto session = std::make_unique<NcclSession>(part, options);
@@ -252,8 +252,8 @@ class NcclSession {
     fail_if_interrupted();
     header.call = ++calls_;
     collective_ = name_of(header.collective);
-    doing_ = fmt::format("{} (call {}), {} bytes to send and {} to receive", collective_, calls_,
-                         send.size(), receive.size());
+    doing_ = formatted("{} (call {}), {} bytes to send and {} to receive", collective_, calls_,
+                       send.size(), receive.size());
     if (options_.check_calls && depth_ == 0) agree(header, to_peers, from_peers);
     const bool in_place = static_cast<const void*>(send.data()) == receive.data();
     if (!on_host(send.empty() ? receive.data() : send.data())) {
@@ -291,7 +291,7 @@ class NcclSession {
         static_cast<void>(
             cudaGetLastError());  // else CUB takes "not ready" for an error of its next launch
       if (query != cudaSuccess && query != cudaErrorNotReady)
-        fail(fmt::format("CUDA says: {} ({})", cudaGetErrorString(query), cudaGetErrorName(query)));
+        fail(formatted("CUDA says: {} ({})", cudaGetErrorString(query), cudaGetErrorName(query)));
       ncclResult_t state = ncclSuccess;
       check("ncclCommGetAsyncError", ncclCommGetAsyncError(nccl_, &state));
       if (state != ncclSuccess && state != ncclInProgress) check("waiting", state);
@@ -305,7 +305,7 @@ class NcclSession {
   void check(std::string_view call, ncclResult_t result) {
     if (result == ncclSuccess || result == ncclInProgress) return;
     fail_if_told();
-    fail(fmt::format("{}: {}", call, detail::nccl_text(result, nccl_)));
+    fail(formatted("{}: {}", call, detail::nccl_text(result, nccl_)));
   }
 
  private:
@@ -381,7 +381,7 @@ class NcclSession {
   }
   /// Ends NCCL's kernels and threads here; NCCL tells the peers where its transport can.
   void abort(std::string_view why) noexcept {
-    failure_ = fmt::format("rank {} of {}: {}: {}", rank_, size_, doing_, why);
+    failure_ = formatted("rank {} of {}: {}: {}", rank_, size_, doing_, why);
     {
       // gives the calls of an open group to NCCL, which may wait for peers
       const detail::NcclWatchdog::Call watched(watchdog_.get(), std::chrono::milliseconds(200));
@@ -408,8 +408,8 @@ class NcclSession {
 
   void check_cuda(cudaError_t result, std::string_view call) {
     if (result != cudaSuccess)
-      fail(fmt::format("{}: CUDA says: {} ({})", call, cudaGetErrorString(result),
-                       cudaGetErrorName(result)));
+      fail(formatted("{}: CUDA says: {} ({})", call, cudaGetErrorString(result),
+                     cudaGetErrorName(result)));
   }
   void copy(void* to, const void* from, std::size_t bytes) {
     if (bytes != 0)
@@ -423,10 +423,10 @@ class NcclSession {
       try {
         scratch_ = static_cast<std::byte*>(options_.memory.allocate(wanted, options_.stream));
       } catch (const std::exception& error) {
-        fail(fmt::format("{} bytes of device memory: {}", wanted, error.what()));
+        fail(formatted("{} bytes of device memory: {}", wanted, error.what()));
       }
       if (scratch_ == nullptr)
-        fail(fmt::format("{} bytes of device memory: the driver has none", wanted));
+        fail(formatted("{} bytes of device memory: the driver has none", wanted));
       scratch_bytes_ = wanted;
     }
     return scratch_;

@@ -26,11 +26,11 @@ namespace tessera { inline namespace v0 { namespace detail {
 inline constexpr bool nccl_can_revoke = NCCL_VERSION_CODE >= 22807;
 
 inline std::string late_text(std::chrono::nanoseconds timeout, std::string_view why) {
-  return fmt::format("late: waited {} ms; {}",
-                     std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), why);
+  return formatted("late: waited {} ms; {}",
+                   std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), why);
 }
 inline std::string nccl_text(ncclResult_t result, ncclComm_t comm) {
-  return fmt::format("NCCL says: {} ({})", ncclGetErrorString(result), ncclGetLastError(comm));
+  return formatted("NCCL says: {} ({})", ncclGetErrorString(result), ncclGetLastError(comm));
 }
 
 /// Watches one blocking NCCL communicator from a thread of its own: revokes it, which ends the call

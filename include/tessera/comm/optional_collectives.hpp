@@ -63,7 +63,7 @@ void all_reduce(Comm& communicator, std::span<T> values, std::string_view what) 
     communicator.all_reduce(values);
   else
     throw InvalidArgument(
-        fmt::format("EmbeddingCollection: {} needs a communicator with all_reduce", what));
+        formatted("EmbeddingCollection: {} needs a communicator with all_reduce", what));
 }
 
 }}}  // namespace tessera::v0::detail

@@ -171,9 +171,9 @@ TESSERA_INLINE void ThreadGroup::exchange(int rank, Slot& mine, std::uint64_t st
     if (mine.fault.text.empty()) mine.fault = work.check(mine.call.header);
     if (mine.fault.text.empty()) work.move();
   } catch (const std::exception& error) {
-    mine.fault = {
-        rank, fmt::format("{} (call {}) on rank {}: {}",
-                          detail::name_of(mine.call.header.collective), step, rank, error.what())};
+    mine.fault = {rank, detail::formatted("{} (call {}) on rank {}: {}",
+                                          detail::name_of(mine.call.header.collective), step, rank,
+                                          error.what())};
   }
   if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
   barrier_.arrive_committed(rank);
@@ -193,8 +193,8 @@ TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uin
   }
   throw CommunicatorError(
       failed_rank_, detail::name_of(collective),
-      fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
-                  detail::name_of(collective), step, rank, failed_rank_, failure_));
+      detail::formatted("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
+                        detail::name_of(collective), step, rank, failed_rank_, failure_));
 }
 
 TESSERA_INLINE void ThreadGroup::end(int rank, const std::string& text) {
@@ -218,8 +218,8 @@ TESSERA_INLINE std::string ThreadGroup::late_text(int rank, Collective collectiv
   std::string late;
   for (int peer = 0; peer < size(); ++peer)
     if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
-      late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
-  return fmt::format(
+      late += detail::formatted("{}{}", late.empty() ? "" : ", ", peer);
+  return detail::formatted(
       "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
       "ThreadGroupOptions::timeout if that can be right",
       rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),

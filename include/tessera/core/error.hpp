@@ -7,10 +7,10 @@
 #include <tessera/core/format.hpp>
 
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace tessera { inline namespace v0 {
 
@@ -75,27 +75,29 @@ namespace detail {
 /// Throws `E` with a formatted text. Out of line, so that a check costs its caller a test and a
 /// call.
 template <class E>
-[[noreturn, gnu::cold, gnu::noinline]] void fail(fmt::string_view text, fmt::format_args args) {
-  throw E(fmt::vformat(text, args));
+[[noreturn, gnu::cold, gnu::noinline]] void fail(std::string_view text,
+                                                 std::initializer_list<TextArgument> args) {
+  throw E(make_text(text, args));
 }
 
 }  // namespace detail
 
-/// Throws `E` with a formatted text unless `condition` holds. Arguments are formatted only on
-/// failure.
+/// Throws `E` with a formatted text unless `condition` holds. Arguments (bool, char, numbers,
+/// strings) are formatted only on failure.
 template <class E = InvalidArgument, class... Args>
-constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
-  if (!condition) detail::fail<E>(text, fmt::make_format_args(args...));
+constexpr void require(bool condition, detail::FormatText<Args...> text, const Args&... args) {
+  if (!condition) detail::fail<E>(detail::view(text), {detail::TextArgument(args)...});
 }
 
 #ifdef TESSERA_INLINE
 TESSERA_INLINE BadId::BadId(std::string_view feature, std::int64_t sample, std::int64_t id,
                             std::int64_t rows, int rank)
-    : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
-                        "ids are 0..{}); fix the data, or "
-                        "choose BadIds::zero_vector, clamp or wrap",
-                        rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank), feature,
-                        sample, id, rows, rows - 1)),
+    : Error(detail::formatted(
+          "{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
+          "ids are 0..{}); fix the data, or "
+          "choose BadIds::zero_vector, clamp or wrap",
+          rank < 0 ? std::string() : detail::formatted("rank {}'s batch, ", rank), feature, sample,
+          id, rows, rows - 1)),
       feature_(feature),
       sample_(sample),
       id_(id),

@@ -90,9 +90,9 @@ struct KeyedJagged {
               offsets.front());
       for (std::int64_t i = 0; i < features * batch; ++i)
         if (offsets[i + 1] < offsets[i])
-          throw InvalidArgument(
-              fmt::format("KeyedJagged: offsets go backwards at feature {}, sample {}: {} after {}",
-                          i / batch, i % batch, offsets[i + 1], offsets[i]));
+          throw InvalidArgument(detail::formatted(
+              "KeyedJagged: offsets go backwards at feature {}, sample {}: {} after {}", i / batch,
+              i % batch, offsets[i + 1], offsets[i]));
       require(offsets.back() == count, "KeyedJagged: the last offset is {} but there are {} ids",
               offsets.back(), count);
     }

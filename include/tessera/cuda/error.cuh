@@ -17,8 +17,8 @@ namespace tessera { inline namespace v0 {
 class CudaError : public Error {
  public:
   CudaError(cudaError_t code, const std::string& doing)
-      : Error(fmt::format("{}: CUDA error {} ({})", doing, cudaGetErrorName(code),
-                          cudaGetErrorString(code))),
+      : Error(detail::formatted("{}: CUDA error {} ({})", doing, cudaGetErrorName(code),
+                                cudaGetErrorString(code))),
         code_(code) {}
 
   cudaError_t code() const noexcept { return code_; }
@@ -38,8 +38,8 @@ namespace gpu {
 
 /// Throws CudaError unless `code` is success. The text says what was being done.
 template <class... Args>
-void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) {
-  if (code != cudaSuccess) fail(code, fmt::format(doing, std::forward<Args>(args)...));
+void check(cudaError_t code, detail::FormatText<Args...> doing, const Args&... args) {
+  if (code != cudaSuccess) fail(code, detail::formatted<Args...>(doing, args...));
 }
 
 /// Returns whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read
@@ -79,21 +79,23 @@ inline bool capturing(cudaStream_t stream) {
 inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
   if (capturing(stream))
     fail(cudaErrorStreamCaptureUnsupported,
-         fmt::format("allocating {} bytes of device memory while the stream is captured: run the "
-                     "largest batch once before capturing "
-                     "(docs/gpu/README.md, A step as a CUDA graph)",
-                     bytes));
+         detail::formatted(
+             "allocating {} bytes of device memory while the stream is captured: run the "
+             "largest batch once before capturing "
+             "(docs/gpu/README.md, A step as a CUDA graph)",
+             bytes));
 }
 
 /// Throws CudaError while the stream is captured: the host needs numbers that the graph would find.
 inline void refuse_wait_of_capture(cudaStream_t stream, const char* numbers) {
   if (capturing(stream))
     fail(cudaErrorStreamCaptureUnsupported,
-         fmt::format("the host needs {} while the stream is captured: give KeyedJagged::bounds or "
-                     "one-hot ids; with several ranks, sequences or max pooling set "
-                     "Options::equal_batches, too, and at most one of gradient_blocks per rank "
-                     "(docs/gpu/README.md, A step as a CUDA graph)",
-                     numbers));
+         detail::formatted(
+             "the host needs {} while the stream is captured: give KeyedJagged::bounds or "
+             "one-hot ids; with several ranks, sequences or max pooling set "
+             "Options::equal_batches, too, and at most one of gradient_blocks per rank "
+             "(docs/gpu/README.md, A step as a CUDA graph)",
+             numbers));
 }
 
 }  // namespace gpu

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace tessera { inline namespace v0 { namespace gpu {
 
@@ -27,8 +28,8 @@ TESSERA_HOST_DEVICE constexpr std::int64_t ceil_divide(std::int64_t count, std::
 inline void check_kernel(cudaError_t code, std::string_view doing, std::string_view name,
                          const LaunchShape& shape) {
   if (code != cudaSuccess)
-    fail(code, fmt::format("{} {} (grid {}, block {}, {} bytes of dynamic shared memory)", doing,
-                           name, shape.blocks, shape.threads, shape.shared_bytes));
+    fail(code, detail::formatted("{} {} (grid {}, block {}, {} bytes of dynamic shared memory)",
+                                 doing, name, shape.blocks, shape.threads, shape.shared_bytes));
 }
 
 // A kernel that needs no template parameter begins with `template <int = 0>`: as a template it is

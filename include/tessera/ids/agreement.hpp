@@ -107,10 +107,10 @@ void require_number(float x, std::string_view of);
 /// InvalidArgument if that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
-  std::string text = fmt::format("{} of {} bytes + {} states ", O::element_states,
-                                 sizeof(StateElement<O>), O::row_states);
+  std::string text = formatted("{} of {} bytes + {} states ", O::element_states,
+                               sizeof(StateElement<O>), O::row_states);
   for (int i = 0; i < O::element_states + O::row_states; ++i)
-    text += fmt::format("{} ", std::string_view(O::state_names[i]));
+    text += formatted("{} ", std::string_view(O::state_names[i]));
   std::array<float, O::element_states + 1> element{};
   std::array<float, O::row_states + 1> row{};
   for (int i = 0; i < O::element_states; ++i) element[i] = optimizer.initial_state(i);
@@ -125,7 +125,7 @@ std::string describe_optimizer(const O& optimizer) {
         op::shared_by_row<O>(functor, row.data(), {0.75f * gradient * gradient, weight * weight});
     weight = functor.element(weight, gradient, element.data(), of_row);
     require_number(weight, "a weight of 1 and small gradients");
-    text += fmt::format("{}{}", step == 1 ? "takes 1 to " : ", ", weight);
+    text += formatted("{}{}", step == 1 ? "takes 1 to " : ", ", weight);
   }
   return text;
 }
@@ -134,7 +134,7 @@ template <class F>
 std::string describe_initializer(const F& initializer) {
   std::string text;
   for (const std::int64_t row : {0, 1, 7})
-    text += fmt::format(
+    text += formatted(
         "{} ",
         initializer(ElementKey{.seed = 1, .table = 2, .table_rows = 100, .row = row, .column = 3}));
   return text;
@@ -159,30 +159,30 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   if constexpr (Optimizer<Trained>) {
     add_fact(facts, "optimizer", describe_optimizer(options.optimizer));
-    add_fact(facts, "learning rate", fmt::format("{}", options.learning_rate));
+    add_fact(facts, "learning rate", formatted("{}", options.learning_rate));
   } else {
     using Groups = GroupsOf<Trained>;
     for (std::size_t t = 0; t < layout.tables.size(); ++t)
-      add_fact(facts, fmt::format("training group of table '{}'", layout.tables[t].name),
-               fmt::format("{}", options.optimizer.group_of_table[t]));
+      add_fact(facts, formatted("training group of table '{}'", layout.tables[t].name),
+               formatted("{}", options.optimizer.group_of_table[t]));
     for_each_training_group<Trained>([&](auto i) {
       if (!Groups::trains[static_cast<std::size_t>(i())]) return;
-      add_fact(facts, fmt::format("optimizer of training group {}", i()),
+      add_fact(facts, formatted("optimizer of training group {}", i()),
                describe_optimizer(Groups::template get<i()>(options.optimizer)));
       add_fact(
-          facts, fmt::format("learning rate of training group {}", i()),
-          fmt::format("{}", Groups::template rate<i()>(options.optimizer, options.learning_rate)));
+          facts, formatted("learning rate of training group {}", i()),
+          formatted("{}", Groups::template rate<i()>(options.optimizer, options.learning_rate)));
     });
     for_each_training_group<Trained>([&](auto i) {
       using Group = typename Groups::template group<i()>;
       if constexpr (StoragePolicy<Group>)
-        add_fact(facts, fmt::format("element type of training group {}", i()),
+        add_fact(facts, formatted("element type of training group {}", i()),
                  element_name<typename Group::element>());
       if (const auto own = Groups::template own_guard<i()>(options.optimizer))
-        add_fact(facts, fmt::format("option non_finite of training group {}", i()),
+        add_fact(facts, formatted("option non_finite of training group {}", i()),
                  std::string(to_string(*own)));
       if constexpr (InitializerPolicy<Group>)
-        add_fact(facts, fmt::format("initializer of training group {}", i()),
+        add_fact(facts, formatted("initializer of training group {}", i()),
                  describe_initializer(std::get<i()>(options.optimizer.groups).initialize));
     });
   }
@@ -204,8 +204,8 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
                       .gradient_blocks = options.gradient_blocks});
   add_fact(facts, "initializer", describe_initializer(options.initialize));
   add_fact(facts, "codecs",
-           fmt::format("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
-                       typename Settings::backward_codecs(options.backward_codec).name()));
+           formatted("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
+                     typename Settings::backward_codecs(options.backward_codec).name()));
   return facts;
 }
 
@@ -242,8 +242,7 @@ void require_same_apply(Comm& communicator, double rates, const Clip& clip) {
   if constexpr (requires { clip.max; }) own.max = clip.max;
   const std::vector<Given> all = gather_equal<Given>(communicator, std::span<const Given>(&own, 1));
   const auto text = [](const Given& given) {
-    return given.max == 0 ? std::string(given.clip)
-                          : fmt::format("{}{{{}}}", given.clip, given.max);
+    return given.max == 0 ? std::string(given.clip) : formatted("{}{{{}}}", given.clip, given.max);
   };
   for (int r = 0; r < communicator.size(); ++r) {
     const Given& other = all[static_cast<std::size_t>(r)];
@@ -279,8 +278,8 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
 
 #ifdef TESSERA_INLINE
 TESSERA_INLINE std::string describe_rates(double rates) {
-  return rates < 0 ? fmt::format("learning rates of number {}", -rates)
-                   : fmt::format("learning rate {}", static_cast<float>(rates));
+  return rates < 0 ? formatted("learning rates of number {}", -rates)
+                   : formatted("learning rate {}", static_cast<float>(rates));
 }
 
 TESSERA_INLINE std::string differing_groups(double own, double other) {
@@ -288,7 +287,7 @@ TESSERA_INLINE std::string differing_groups(double own, double other) {
   std::string text;
   for (int g = 0; g < 7; ++g)
     if (((bits(own) ^ bits(other)) >> (4 * g) & 15) != 0)
-      text += fmt::format("{}{}{}", text.empty() ? "group " : ", ", g, g == 6 ? " or later" : "");
+      text += formatted("{}{}{}", text.empty() ? "group " : ", ", g, g == 6 ? " or later" : "");
   return text.empty() ? "one group" : text;
 }
 
@@ -297,33 +296,32 @@ TESSERA_INLINE void require_same_rate(std::string_view call, int rank, double ow
   if (own == other || std::isnan(own) || std::isnan(other)) return;
   throw InvalidArgument(
       own < 0
-          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {} "
-                        "({}); every rank must set the same rates before the same step",
-                        call, other_rank, rank, differing_groups(own, other))
-          : fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
-                        "the same rate before the same step",
-                        call, other_rank, static_cast<float>(other), rank,
-                        static_cast<float>(own)));
+          ? formatted("{}: rank {} has other learning rates of its training groups than rank {} "
+                      "({}); every rank must set the same rates before the same step",
+                      call, other_rank, rank, differing_groups(own, other))
+          : formatted("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
+                      "the same rate before the same step",
+                      call, other_rank, static_cast<float>(other), rank, static_cast<float>(own)));
 }
 
 TESSERA_INLINE void require_one_stage(std::span<const RankStage> ranks, std::string_view stage) {
   const auto text = [](const RankStage& rank) {
-    return fmt::format("'{}' of step {} with {}", rank.stage, rank.steps + 1,
-                       describe_rates(rank.learning_rate));
+    return formatted("'{}' of step {} with {}", rank.stage, rank.steps + 1,
+                     describe_rates(rank.learning_rate));
   };
   for (std::size_t r = 1; r < ranks.size(); ++r)
     if (ranks[r].steps != ranks[0].steps || ranks[r].learning_rate != ranks[0].learning_rate ||
         std::string_view(ranks[r].stage) != ranks[0].stage)
       throw CommunicatorError(static_cast<int>(r), stage,
-                              fmt::format("rank 0 is at {}, but rank {} at {}; every rank must run "
-                                          "the same stages in the same order",
-                                          text(ranks[0]), r, text(ranks[r])));
+                              formatted("rank 0 is at {}, but rank {} at {}; every rank must run "
+                                        "the same stages in the same order",
+                                        text(ranks[0]), r, text(ranks[r])));
 }
 
 TESSERA_INLINE std::string rank_names(std::span<const int> ranks) {
   std::string names = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    names += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+    names += formatted("{}{}", i == 0 ? "" : ", ", ranks[i]);
   return names;
 }
 
@@ -373,40 +371,39 @@ TESSERA_INLINE void add_fact(std::vector<SharedFact>& facts, std::string_view na
 }
 
 TESSERA_INLINE void add_options(std::vector<SharedFact>& facts, const SharedOptions& options) {
-  add_fact(facts, "seed", fmt::format("{}", options.seed));
+  add_fact(facts, "seed", formatted("{}", options.seed));
   add_fact(facts, "option bad_ids", std::string(to_string(options.bad_ids)));
   add_fact(facts, "option non_finite", std::string(to_string(options.non_finite)));
-  add_fact(facts, "option deduplicate", fmt::format("{}", options.deduplicate));
-  add_fact(facts, "option check_stages", fmt::format("{}", options.check_stages));
-  add_fact(facts, "option equal_batches", fmt::format("{}", options.equal_batches));
-  add_fact(facts, "option gradient_blocks", fmt::format("{}", options.gradient_blocks));
+  add_fact(facts, "option deduplicate", formatted("{}", options.deduplicate));
+  add_fact(facts, "option check_stages", formatted("{}", options.check_stages));
+  add_fact(facts, "option equal_batches", formatted("{}", options.equal_batches));
+  add_fact(facts, "option gradient_blocks", formatted("{}", options.gradient_blocks));
 }
 
 TESSERA_INLINE void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   facts.push_back({"number of ranks and ranks per node",
-                   fmt::format("{}, {}", layout.ranks(), layout.topology.ranks_per_node)});
-  facts.push_back({"number of tables", fmt::format("{}", layout.tables.size())});
-  facts.push_back({"number of features", fmt::format("{}", layout.features.size())});
+                   formatted("{}, {}", layout.ranks(), layout.topology.ranks_per_node)});
+  facts.push_back({"number of tables", formatted("{}", layout.tables.size())});
+  facts.push_back({"number of features", formatted("{}", layout.features.size())});
   std::vector<std::string> cuts(layout.tables.size());
   for (const Shard& shard : layout.shards) {
     const Rectangle& r = shard.rectangle;
-    cuts[shard.table] += fmt::format(
+    cuts[shard.table] += formatted(
         "[{},{})x[{},{}) on {}; ", r.row_begin, r.row_end, r.column_begin, r.column_end,
-        shard.rank == every_rank ? std::string("every rank") : fmt::format("rank {}", shard.rank));
+        shard.rank == every_rank ? std::string("every rank") : formatted("rank {}", shard.rank));
   }
   for (std::size_t t = 0; t < layout.tables.size(); ++t) {
     const TableSpec& table = layout.tables[t];
-    facts.push_back({fmt::format("name of table {}", t), std::string(table.name)});
-    facts.push_back({fmt::format("rows and width of table '{}'", table.name),
-                     fmt::format("{} x {}", table.rows, table.width)});
-    facts.push_back({fmt::format("cut of table '{}'", table.name), cuts[t].substr(0, 200)});
+    facts.push_back({formatted("name of table {}", t), std::string(table.name)});
+    facts.push_back({formatted("rows and width of table '{}'", table.name),
+                     formatted("{} x {}", table.rows, table.width)});
+    facts.push_back({formatted("cut of table '{}'", table.name), cuts[t].substr(0, 200)});
   }
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
     const FeatureSpec& feature = layout.features[f];
-    facts.push_back(
-        {fmt::format("feature {}", f),
-         fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table,
-                     to_string(feature.pooling), feature.weighted ? ", weighted" : "")});
+    facts.push_back({formatted("feature {}", f),
+                     formatted("'{}' of table '{}', {}{}", feature.name, feature.table,
+                               to_string(feature.pooling), feature.weighted ? ", weighted" : "")});
   }
 }
 #endif

@@ -156,7 +156,7 @@ class DistinctRows {
     require(asked.values.rows == count && asked.values.columns == feature.width,
             "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
             name, asked.values.rows, asked.values.columns, count, feature.width);
-    check_view(fmt::format("forward: where vectors of sequence '{}' go", name), asked.values);
+    check_view(formatted("forward: where vectors of sequence '{}' go", name), asked.values);
     feature.asked = true;
     feature.target = asked.values;
   }
@@ -287,7 +287,7 @@ class DistinctRows {
               "{}: the gradient of sequence '{}' is [{}, {}], must be [{}, {}]: one per {}", call,
               name, values.rows, values.columns, needed, feature.width,
               gradient.per_row ? "row" : "id");
-      check_view(fmt::format("{}: the gradient of sequence '{}'", call, name), values);
+      check_view(formatted("{}: the gradient of sequence '{}'", call, name), values);
     }
     for (std::size_t f = 0; f < features_.size(); ++f)
       require(

@@ -41,12 +41,12 @@ class EqualBatches {
     next_ = {sizeof(Id), batch.batch, batch.one_hot() ? 0 : 1};
     next_.insert(next_.end(), batch.bounds.begin(), batch.bounds.end());
     if (next_ == agreed_) return;
-    std::vector<SharedFact> facts{{"size of an id", fmt::format("{} bytes", sizeof(Id))},
-                                  {"number of samples", fmt::format("{}", batch.batch)},
+    std::vector<SharedFact> facts{{"size of an id", formatted("{} bytes", sizeof(Id))},
+                                  {"number of samples", formatted("{}", batch.batch)},
                                   {"kind of batch", batch.one_hot() ? "one-hot" : "bags"},
-                                  {"number of bounds", fmt::format("{}", batch.bounds.size())}};
+                                  {"number of bounds", formatted("{}", batch.bounds.size())}};
     for (std::size_t f = 0; f < batch.bounds.size(); ++f)
-      facts.push_back({fmt::format("bound of feature {}", f), fmt::format("{}", batch.bounds[f])});
+      facts.push_back({formatted("bound of feature {}", f), formatted("{}", batch.bounds[f])});
     agreed_.clear();
     require_agreement(communicator, facts,
                       "option equal_batches says that all ranks give batches of the same sizes");

@@ -92,8 +92,8 @@ class IdReport<Backend, false> {
     require(fault.kind != op::InputFault::over_bound,
             "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
             feature.name, fault.value);
-    throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids",
-                                      fault.value, fault.before));
+    throw InvalidArgument(formatted("KeyedJagged: the last offset is {} but there are {} ids",
+                                    fault.value, fault.before));
   }
   /// Waits for the backend's work.
   std::span<const std::uint64_t> read(const Layout& layout) {

@@ -258,10 +258,9 @@ TESSERA_INLINE void JsonReader::end() {
 
 TESSERA_INLINE void JsonReader::check(bool good, std::size_t at, std::string_view fault) const {
   if (good) return;
-  throw DataError(
-      context_.empty()
-          ? fmt::format("file '{}', offset {}: {}", file_, base_ + at, fault)
-          : fmt::format("file '{}', {}, offset {}: {}", file_, context_, base_ + at, fault));
+  throw DataError(context_.empty() ? formatted("file '{}', offset {}: {}", file_, base_ + at, fault)
+                                   : formatted("file '{}', {}, offset {}: {}", file_, context_,
+                                               base_ + at, fault));
 }
 
 TESSERA_INLINE void JsonReader::escape(std::vector<char>& value) {
@@ -354,7 +353,7 @@ TESSERA_INLINE void append_json_string(std::string& out, std::string_view text) 
       out.push_back('\\');
       out.push_back(c);
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      out += formatted("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       out.push_back(c);
     }

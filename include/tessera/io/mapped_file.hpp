@@ -31,7 +31,7 @@ class MappedFile {
     if (data_ == MAP_FAILED) {
       data_ = nullptr;
       throw DataError(
-          fmt::format("cannot map '{}' ({} bytes): {}", file.name(), size_, std::strerror(errno)));
+          formatted("cannot map '{}' ({} bytes): {}", file.name(), size_, std::strerror(errno)));
     }
   }
 

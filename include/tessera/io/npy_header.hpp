@@ -124,7 +124,7 @@ class NpyHeaderParser {
     if (!good) fail(fault);
   }
   [[noreturn]] void fail(std::string_view fault) const {
-    throw DataError(fmt::format("file '{}', offset {}: {}", file_, base_ + at_, fault));
+    throw DataError(formatted("file '{}', offset {}: {}", file_, base_ + at_, fault));
   }
 
   std::string_view text_, file_;
@@ -171,11 +171,10 @@ inline std::string format_npy_header(TensorType type, std::span<const std::int64
   for (const auto& [known, text] : kNpyTypes)
     if (known == type) descr = text;
   std::string extents;
-  for (const std::int64_t extent : shape) extents += fmt::format("{}, ", extent);
+  for (const std::int64_t extent : shape) extents += formatted("{}, ", extent);
   if (shape.size() > 1) extents.resize(extents.size() - 2);
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr,
-                  shape.size() == 1 ? extents.substr(0, extents.size() - 1) : extents);
+  std::string text = formatted("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr,
+                               shape.size() == 1 ? extents.substr(0, extents.size() - 1) : extents);
   text.resize((10 + text.size() + 1 + 63) / 64 * 64 - 11, ' ');
   text += '\n';
   std::string header("\x93NUMPY\x01\x00", 8);

@@ -142,9 +142,9 @@ class Pickle {
   }
   void push_name(std::string_view module, std::string_view name) {
     if (!known_(module, name))
-      check(false, fmt::format("'{}.{}' is not read: PyTorch writes none such about tensors",
-                               printable(module, 80), printable(name, 80)));
-    push({Kind::name, 0, fmt::format("{}.{}", module, name)});
+      check(false, formatted("'{}.{}' is not read: PyTorch writes none such about tensors",
+                             printable(module, 80), printable(name, 80)));
+    push({Kind::name, 0, formatted("{}.{}", module, name)});
   }
   void remember(std::uint64_t number) {
     check(!stack_.empty(), "the pickle has no value here");
@@ -282,9 +282,9 @@ class Pickle {
         push({Kind::outside, 0, "", last(1)});
         break;
       default:
-        check(false, fmt::format("the instruction 0x{:02x} is not read: PyTorch writes none such "
-                                 "about tensors",
-                                 static_cast<unsigned>(code)));
+        check(false, formatted("the instruction 0x{:02x} is not read: PyTorch writes none such "
+                               "about tensors",
+                               static_cast<unsigned>(code)));
     }
     return true;
   }

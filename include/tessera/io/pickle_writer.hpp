@@ -41,7 +41,7 @@ class PickleWriter {
   }
   /// Writes a class or function.
   PickleWriter& name(std::string_view module, std::string_view own) {
-    return once(fmt::format("c{}\n{}\n", module, own));
+    return once(formatted("c{}\n{}\n", module, own));
   }
   PickleWriter& tuple(std::span<const std::int64_t> values) {
     bytes_ += '(';

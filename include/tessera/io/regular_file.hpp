@@ -40,7 +40,7 @@ class RegularFile {
             ? "it is a pipe, which can be read only once; write its content to a file first"
             : "it is not a regular file; write its content to a file first";
     ::close(descriptor_);
-    throw DataError(fmt::format("cannot read '{}': {}", name_, reason));
+    throw DataError(formatted("cannot read '{}': {}", name_, reason));
   }
 
   RegularFile(RegularFile&& other) noexcept

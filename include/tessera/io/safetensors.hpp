@@ -81,7 +81,7 @@ class SafetensorsReader {
       std::vector<bool> values(raw.size());
       for (std::size_t i = 0; i < raw.size(); ++i) {
         if (std::to_integer<int>(raw[i]) > 1)
-          throw DataError(fmt::format(
+          throw DataError(detail::formatted(
               "file '{}', tensor '{}', offset {}: BOOL byte {} is neither 0 nor 1", name_, tensor,
               bytes_.size() - data_.size() + t.begin + i, std::to_integer<int>(raw[i])));
         values[i] = raw[i] != std::byte{0};
@@ -168,7 +168,7 @@ class SafetensorsWriter {
     if (!file || error) {
       const std::string why = error ? error.message() : std::strerror(errno);
       std::filesystem::remove(partial, error);
-      throw DataError(fmt::format("cannot write '{}': {}", path.string(), why));
+      throw DataError(detail::formatted("cannot write '{}': {}", path.string(), why));
     }
   }
 

@@ -85,7 +85,7 @@ TESSERA_INLINE SafetensorsHeader SafetensorsHeaderParser::parse() {
   SafetensorsHeader header;
   std::set<std::string> names;
   json_.object([&](std::string name, std::size_t at) {
-    json_.set_context(fmt::format("tensor {}", detail::quoted(name)));
+    json_.set_context(formatted("tensor {}", detail::quoted(name)));
     json_.check(names.insert(name).second, at, "the key appears twice");
     if (name == "__metadata__") {
       json_.object([&](std::string key, std::size_t key_at) {
@@ -136,7 +136,7 @@ TESSERA_INLINE TensorInfo SafetensorsHeaderParser::tensor(std::string name, std:
 TESSERA_INLINE std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "[";
   for (const std::int64_t extent : shape)
-    text += fmt::format("{}{}", text.size() == 1 ? "" : ",", extent);
+    text += formatted("{}{}", text.size() == 1 ? "" : ",", extent);
   return text + "]";
 }
 
@@ -227,8 +227,8 @@ TESSERA_INLINE std::string format_safetensors_header(
   }
   for (const TensorInfo& t : tensors) {
     key(t.name);
-    text += fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
-                        tensor_type_name(t.type), shape_text(t.shape), t.begin, t.end);
+    text += formatted(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})",
+                      tensor_type_name(t.type), shape_text(t.shape), t.begin, t.end);
   }
   text.push_back('}');
   text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');

@@ -84,8 +84,8 @@ class TemporaryFile {
 
  private:
   [[noreturn]] void fail(const char* what) const {
-    throw DataError(fmt::format("cannot {} a temporary file in '{}' ({} bytes so far): {}", what,
-                                folder_.string(), size_, std::strerror(errno)));
+    throw DataError(formatted("cannot {} a temporary file in '{}' ({} bytes so far): {}", what,
+                              folder_.string(), size_, std::strerror(errno)));
   }
 
   std::filesystem::path folder_;

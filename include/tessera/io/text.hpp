@@ -74,7 +74,7 @@ inline std::string printable(std::string_view text, std::size_t most) {
     if (at + std::max<std::size_t>(bytes, 1) > most) return out + "...";
     const auto first = static_cast<unsigned char>(text[at]);
     if (bytes == 0 || first < 0x20 || first == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned>(first));
+      out += formatted("\\x{:02x}", static_cast<unsigned>(first));
       bytes = 1;
     } else {
       out += text.substr(at, bytes);

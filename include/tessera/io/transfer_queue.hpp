@@ -55,10 +55,10 @@ class TransferQueue {
 
  private:
   [[noreturn]] static void fail(const FileTransfer& transfer, bool write, int error) {
-    throw DataError(fmt::format("cannot {} {} bytes at offset {} of the table file '{}': {}",
-                                write ? "write" : "read", transfer.bytes, transfer.offset,
-                                transfer.file->name(),
-                                error == 0 ? "the file has become shorter" : std::strerror(error)));
+    throw DataError(formatted("cannot {} {} bytes at offset {} of the table file '{}': {}",
+                              write ? "write" : "read", transfer.bytes, transfer.offset,
+                              transfer.file->name(),
+                              error == 0 ? "the file has become shorter" : std::strerror(error)));
   }
 
   void run(std::span<const FileTransfer> transfers, bool write) {

@@ -20,12 +20,11 @@ namespace tessera { inline namespace v0 { namespace laws { namespace detail {
 class Faults {
  public:
   template <class... Args>
-  void expect(bool holds, fmt::format_string<Args...> text, Args&&... args) {
+  void expect(bool holds, tessera::detail::FormatText<Args...> text, const Args&... args) {
     if (holds) return;
-    const fmt::string_view kind = text;
-    Kind& found = kind_of({kind.data(), kind.size()});
+    Kind& found = kind_of(tessera::detail::view(text));
     if (++found.count <= kept_of_a_kind)
-      found.texts.push_back(fmt::format(text, std::forward<Args>(args)...));
+      found.texts.push_back(tessera::detail::formatted<Args...>(text, args...));
   }
 
   std::vector<std::string> take() {
@@ -33,7 +32,8 @@ class Faults {
     for (Kind& kind : kinds_) {
       for (std::string& text : kind.texts) all.push_back(std::move(text));
       if (kind.count > kept_of_a_kind)
-        all.push_back(fmt::format("... and {} more like the last", kind.count - kept_of_a_kind));
+        all.push_back(tessera::detail::formatted("... and {} more like the last",
+                                                 kind.count - kept_of_a_kind));
     }
     kinds_.clear();
     return all;

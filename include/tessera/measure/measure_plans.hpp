@@ -208,7 +208,7 @@ std::vector<MeasuredPlan> measure_plans(const std::vector<KeyedJagged<Id>>& batc
   require(options.names.empty() || options.names.size() == sizeof...(Plans),
           "measure_plans: {} names for {} plans", options.names.size(), sizeof...(Plans));
   std::vector<MeasuredPlan> all;
-  (all.push_back({.name = options.names.empty() ? fmt::format("plan {}", all.size() + 1)
+  (all.push_back({.name = options.names.empty() ? detail::formatted("plan {}", all.size() + 1)
                                                 : options.names[all.size()],
                   .layout = Plans::layout(Topology{ranks}),
                   .workload = {},
@@ -247,25 +247,26 @@ std::vector<MeasuredPlan> measure_plans(const std::vector<KeyedJagged<Id>>& batc
 
 /// Returns a table for a terminal: each plan as measured, and below as predicted.
 inline std::string describe_plans(std::span<const MeasuredPlan> plans) {
-  std::string text = fmt::format("{:<20} {:<9} {:>8}", "plan", "", "step ms");
+  std::string text = detail::formatted("{:<20} {:<9} {:>8}", "plan", "", "step ms");
   for (const char* title : {"route", "lookup", "exchange", "assemble", "gradients", "update"})
-    text += fmt::format(" {:>9}", title);
-  text += fmt::format(" {:>10} {:>10} {:>6} {:>6}\n", "bytes sent", "memory", "memory", "time");
+    text += detail::formatted(" {:>9}", title);
+  text +=
+      detail::formatted(" {:>10} {:>10} {:>6} {:>6}\n", "bytes sent", "memory", "memory", "time");
   const auto line = [&](const std::string& name, const char* what, double step,
                         const detail::StageTimes& stages, double bytes, const std::string& memory,
                         double time) {
-    text += fmt::format("{:<20} {:<9} {:>8.3f}", name, what, 1e3 * step);
+    text += detail::formatted("{:<20} {:<9} {:>8.3f}", name, what, 1e3 * step);
     for (const detail::StageMember stage : detail::embedding_stages)
-      text += fmt::format(" {:>9.3f}", 1e3 * (stages.*stage));
-    text += fmt::format(" {:>10} {:>17} {:>6.2f}\n",
-                        detail::bytes_text(static_cast<std::int64_t>(bytes)), memory, time);
+      text += detail::formatted(" {:>9.3f}", 1e3 * (stages.*stage));
+    text += detail::formatted(" {:>10} {:>17} {:>6.2f}\n",
+                              detail::bytes_text(static_cast<std::int64_t>(bytes)), memory, time);
   };
   for (const MeasuredPlan& plan : plans) {
     const detail::Prediction& p = plan.predicted;
     line(plan.name, "measured", plan.measured.step_seconds, plan.measured.stages,
          static_cast<double>(plan.measured.traffic.bytes), "", plan.measured.time_imbalance);
     line("", "predicted", p.step_seconds, p.stages, plan.predicted_bytes(),
-         fmt::format("{} {:>6.2f}", detail::bytes_text(p.most_bytes()), p.memory_imbalance()),
+         detail::formatted("{} {:>6.2f}", detail::bytes_text(p.most_bytes()), p.memory_imbalance()),
          plan.predicted_imbalance());
   }
   return text +

@@ -241,7 +241,7 @@ class ScheduleText {
   bool is(std::string_view kind, std::size_t least, std::size_t most) const {
     if (fields_.front() != kind) return false;
     if (const std::size_t n = fields_.size() - 1; n < least || n > most)
-      fail(fmt::format("it has {} numbers", n));
+      fail(formatted("it has {} numbers", n));
     return true;
   }
   template <class T>
@@ -250,7 +250,7 @@ class ScheduleText {
     const char* const end = fields_[field].data() + fields_[field].size();
     const auto read = std::from_chars(fields_[field].data(), end, otherwise);
     if (read.ec != std::errc() || read.ptr != end)
-      fail(fmt::format("'{}' is not a number, or does not fit", fields_[field]));
+      fail(formatted("'{}' is not a number, or does not fit", fields_[field]));
     return otherwise;
   }
   std::int64_t steps() const {
@@ -260,10 +260,10 @@ class ScheduleText {
   }
   [[noreturn]] void fail(std::string_view what) const {
     throw InvalidArgument(
-        fmt::format("schedule '{}', stage '{}': {}; stages are constant, hold:STEPS, warmup:STEPS, "
-                    "poly:STEPS[:POWER[:END]], "
-                    "cosine:STEPS[:END], inverse-sqrt:WARMUP and step:EVERY:FACTOR",
-                    whole_, stage_, what));
+        formatted("schedule '{}', stage '{}': {}; stages are constant, hold:STEPS, warmup:STEPS, "
+                  "poly:STEPS[:POWER[:END]], "
+                  "cosine:STEPS[:END], inverse-sqrt:WARMUP and step:EVERY:FACTOR",
+                  whole_, stage_, what));
   }
 
  private:

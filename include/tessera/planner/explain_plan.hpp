@@ -61,10 +61,10 @@ inline std::string describe_step(const Prediction& p, const Workload& workload) 
   for (const StepPart& part : step_parts)
     if (const double seconds = p.stages.*part.seconds; seconds >= 1e-9)
       text +=
-          fmt::format("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
+          formatted("{}{} {}", text.empty() ? "" : " + ", part.name, milliseconds_text(seconds));
   if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
-    text += fmt::format(" - {} of route beside the dense layers", milliseconds_text(hidden));
-  return fmt::format("{} ms = {}", milliseconds_text(p.step_seconds), text);
+    text += formatted(" - {} of route beside the dense layers", milliseconds_text(hidden));
+  return formatted("{} ms = {}", milliseconds_text(p.step_seconds), text);
 }
 
 /// Returns how a table is cut, seen from its rectangles. `places` stays empty.
@@ -122,8 +122,8 @@ inline std::string describe(const detail::TableCut& cut) {
                                  : cut.tier != Tier::host ? ""
                                  : cut.cache_rows == 0    ? " on the host"
                                                           : " on the host, behind a cache";
-  return cut.parts > 1 ? fmt::format("{} {}{}", to_string(cut.cut), cut.parts, where)
-                       : fmt::format("{}{}", to_string(cut.cut), where);
+  return cut.parts > 1 ? detail::formatted("{} {}{}", to_string(cut.cut), cut.parts, where)
+                       : detail::formatted("{}{}", to_string(cut.cut), where);
 }
 
 namespace detail {
@@ -165,14 +165,14 @@ inline std::string describe_cache(const std::vector<Shard>& shards, const CostMo
       at->cache_rows != 0 ? at->cache_rows : model.cache_rows(at->table, at->rectangle);
   if (cached >= at->rectangle.rows()) return {};
   const CacheGain gain = model.cache_gain(at->table, at->rectangle, at->rank == every_rank, cached);
-  return fmt::format(
+  return formatted(
       "a cache of {} rows {} {:.0f} % of a batch's rows: {} ms of the step instead of {}; {}",
       cached, at->cache_rows != 0 ? "has" : "would have", 100 * gain.hit_rate,
       milliseconds_text(gain.seconds), milliseconds_text(gain.seconds_without),
       gain.pays_from > 1    ? "caches of this table never pay"
       : gain.pays_from <= 0 ? "caches of this table pay at any hit rate"
-                            : fmt::format("caches of this table pay from a hit rate of {:.0f} % on",
-                                          100 * gain.pays_from));
+                            : formatted("caches of this table pay from a hit rate of {:.0f} % on",
+                                        100 * gain.pays_from));
 }
 
 /// Predicts a plan with another cut of one table, without going through the others again.
@@ -407,37 +407,36 @@ inline std::string describe_choice(const CutReason& r) {
   };
   std::string text;
   if (r.room > 0 && r.bytes > r.room && r.cut.cut != Cut::table_wise)
-    text = fmt::format("larger than a rank's memory ({} of {}); ", bytes_text(r.bytes),
-                       bytes_text(r.room));
+    text = formatted("larger than a rank's memory ({} of {}); ", bytes_text(r.bytes),
+                     bytes_text(r.room));
   else if (r.cut.cut == Cut::replicated)
-    text = fmt::format("a copy on every rank ({}) needs no exchange; ", bytes_text(r.bytes));
+    text = formatted("a copy on every rank ({}) needs no exchange; ", bytes_text(r.bytes));
   const CutReason::Other &best = r.best, &full = r.without_room;
   if (full.step_seconds >= 0 && full.step_seconds < r.step_seconds * 0.999 &&
       (best.step_seconds < 0 || full.step_seconds < best.step_seconds))
-    text += fmt::format("{} would be {:.1f} % faster, but a rank would hold {} of {}; ",
-                        describe(full.cut), -percent(full), bytes_text(full.most_bytes),
-                        bytes_text(r.room));
+    text += formatted("{} would be {:.1f} % faster, but a rank would hold {} of {}; ",
+                      describe(full.cut), -percent(full), bytes_text(full.most_bytes),
+                      bytes_text(r.room));
   if (best.step_seconds < 0)
     return text + (full.step_seconds < 0 ? "no other cut is allowed" : "no other cut fits");
   const double more = percent(best);
   if (more > 0.1)
     return text +
-           fmt::format("the next best, {}, makes the step {} ms ({:.1f} %) longer, mostly in {}",
-                       describe(best.cut), milliseconds_text(best.step_seconds - r.step_seconds),
-                       more, best.part);
-  if (more >= -0.1) return text + fmt::format("{} would take as long", describe(best.cut));
-  text += fmt::format("{} would be {:.1f} % faster, but ", describe(best.cut), -more);
+           formatted("the next best, {}, makes the step {} ms ({:.1f} %) longer, mostly in {}",
+                     describe(best.cut), milliseconds_text(best.step_seconds - r.step_seconds),
+                     more, best.part);
+  if (more >= -0.1) return text + formatted("{} would take as long", describe(best.cut));
+  text += formatted("{} would be {:.1f} % faster, but ", describe(best.cut), -more);
   // what the planner weighs against time
   const double memory = r.room == 0 ? 0
                                     : static_cast<double>(best.most_bytes - r.most_bytes) /
                                           static_cast<double>(r.room);
   if (100 * memory > -more / 2)
-    return text + fmt::format("the fullest rank would hold {} of {} instead of {}",
-                              bytes_text(best.most_bytes), bytes_text(r.room),
-                              bytes_text(r.most_bytes));
+    return text + formatted("the fullest rank would hold {} of {} instead of {}",
+                            bytes_text(best.most_bytes), bytes_text(r.room),
+                            bytes_text(r.most_bytes));
   if (best.rectangles > r.rectangles && more > -0.5)
-    return text +
-           fmt::format("it needs {} rectangles instead of {}", best.rectangles, r.rectangles);
+    return text + formatted("it needs {} rectangles instead of {}", best.rectangles, r.rectangles);
   return text + "the search does not try every plan";
 }
 

@@ -27,7 +27,7 @@ namespace tessera { inline namespace v0 {
 /// and lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the
 /// rows in the cache before it. `layout` has no fault. docs/cost_model.md gives an example.
 inline std::string plan_file_text(const Layout& layout) {
-  std::string text = fmt::format(
+  std::string text = detail::formatted(
       "{{\n  \"tessera_plan\": 1,\n  \"ranks\": {},\n  \"ranks_per_node\": {},\n  \"tables\": [",
       layout.ranks(), layout.topology.ranks_per_node);
   std::size_t next = 0;
@@ -35,18 +35,19 @@ inline std::string plan_file_text(const Layout& layout) {
     const TableSpec& table = layout.tables[t];
     text += t == 0 ? "\n    {\"name\": " : ",\n    {\"name\": ";
     detail::append_json_string(text, table.name);
-    text += fmt::format(", \"rows\": {}, \"width\": {}, \"shards\": [", table.rows, table.width);
+    text +=
+        detail::formatted(", \"rows\": {}, \"width\": {}, \"shards\": [", table.rows, table.width);
     for (const std::size_t first = next;
          next < layout.shards.size() && layout.shards[next].table == static_cast<int>(t); ++next) {
       const Shard& shard = layout.shards[next];
       const Rectangle& r = shard.rectangle;
-      text += fmt::format(
+      text += detail::formatted(
           "{}\n      {{\"rows\": [{}, {}], \"columns\": [{}, {}], \"rank\": {}, \"memory\": "
           "\"{}\"{}}}",
           next == first ? "" : ",", r.row_begin, r.row_end, r.column_begin, r.column_end,
           shard.rank == every_rank ? "\"every\"" : std::to_string(shard.rank),
           to_string(shard.tier),
-          shard.cache_rows == 0 ? "" : fmt::format(", \"cache_rows\": {}", shard.cache_rows));
+          shard.cache_rows == 0 ? "" : detail::formatted(", \"cache_rows\": {}", shard.cache_rows));
     }
     text += "]}";
   }
@@ -95,7 +96,7 @@ class PlanFileReader {
     json_.check(version, 0, "this is no plan file: the key tessera_plan is missing");
     json_.check(ranks && listed, 0, "the key ranks or tables is missing");
     for (std::size_t t = 0; t < tables_.size(); ++t)
-      if (!given_[t]) blame(fmt::format("it lacks table '{}'", tables_[t].name));
+      if (!given_[t]) blame(formatted("it lacks table '{}'", tables_[t].name));
     require<DataError>(
         faults_.empty(),
         "plan file '{}' is of other tables: {}; plan again for the tables that there "
@@ -126,14 +127,14 @@ class PlanFileReader {
     json_.check(!name.empty() && rows >= 0 && width >= 0 && listed, at,
                 "a table needs name, rows, width and shards");
     const int t = names_.find(tables_, name);
-    if (t < 0) return blame(fmt::format("it has a table '{}', which is not there", name));
+    if (t < 0) return blame(formatted("it has a table '{}', which is not there", name));
     const TableSpec& table = tables_[static_cast<std::size_t>(t)];
     json_.check(!given_[static_cast<std::size_t>(t)], at, "this table is there twice");
     given_[static_cast<std::size_t>(t)] = true;
     if (rows != table.rows)
-      return blame(fmt::format("'{}' has {} rows there, {} here", name, rows, table.rows));
+      return blame(formatted("'{}' has {} rows there, {} here", name, rows, table.rows));
     if (width != table.width)
-      return blame(fmt::format("'{}' has width {} there, {} here", name, width, table.width));
+      return blame(formatted("'{}' has width {} there, {} here", name, width, table.width));
     for (Shard& shard : shards) {
       shard.table = t;
       shards_.push_back(shard);

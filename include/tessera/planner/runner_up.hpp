@@ -26,7 +26,7 @@ inline std::string milliseconds_text(double seconds) {
   if (size < 1e-6) return "0";
   int digits = 3;
   for (double least = 0.1; size < least && digits < 6; least /= 10) ++digits;
-  return fmt::format("{:.{}f}", ms, digits);
+  return formatted("{:.{}f}", ms, digits);
 }
 
 /// The fastest plain strategy, in the model, that the constraints allow and that has other
@@ -110,21 +110,21 @@ inline std::string describe_margin(const RunnerUp& other, double step_seconds, b
   const double margin = other.seconds / step_seconds - 1;
   std::string text =
       margin >= 0
-          ? fmt::format("runner-up: {}, {} ms, {:.1f} % longer", other.name,
-                        milliseconds_text(other.seconds), 100 * margin)
-          : fmt::format("a plain strategy is faster than this plan: {}, {} ms, {:.1f} % shorter",
-                        other.name, milliseconds_text(other.seconds), -100 * margin);
+          ? formatted("runner-up: {}, {} ms, {:.1f} % longer", other.name,
+                      milliseconds_text(other.seconds), 100 * margin)
+          : formatted("a plain strategy is faster than this plan: {}, {} ms, {:.1f} % shorter",
+                      other.name, milliseconds_text(other.seconds), -100 * margin);
   if (!measured)
     return text +
            "; with constants that were not measured here the order of the two is a guess: measure "
            "both";
   return text + (std::abs(margin) > ordered_margin
-                     ? fmt::format("; plans that differ by more than {:.0f} % are nearly always in "
-                                   "the right order",
-                                   100 * ordered_margin)
-                     : fmt::format("; that is less than the model's error of up to {:.0f} %: "
-                                   "measure both where it matters",
-                                   100 * model_error));
+                     ? formatted("; plans that differ by more than {:.0f} % are nearly always in "
+                                 "the right order",
+                                 100 * ordered_margin)
+                     : formatted("; that is less than the model's error of up to {:.0f} %: "
+                                 "measure both where it matters",
+                                 100 * model_error));
 }
 
 }}}  // namespace tessera::v0::detail

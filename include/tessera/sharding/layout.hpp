@@ -130,7 +130,7 @@ TESSERA_INLINE std::string bytes_text(std::int64_t bytes) {
   double value = static_cast<double>(bytes);
   int unit = 0;
   for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+  return formatted("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
 TESSERA_INLINE std::string describe_remedy(const PlanFault& fault) {
@@ -138,11 +138,11 @@ TESSERA_INLINE std::string describe_remedy(const PlanFault& fault) {
     case PlanFault::Remedy::lift_constraints:
       return "without the pins and forbidden policies it would fit";
     case PlanFault::Remedy::free_reserve:
-      return fmt::format("without the reserve of {} it would fit", bytes_text(fault.remedy_amount));
+      return formatted("without the reserve of {} it would fit", bytes_text(fault.remedy_amount));
     case PlanFault::Remedy::store_16_bit:
       return "with tables of 16-bit elements it would fit";
     case PlanFault::Remedy::more_ranks:
-      return fmt::format("with {} ranks it would fit", fault.remedy_amount);
+      return formatted("with {} ranks it would fit", fault.remedy_amount);
     case PlanFault::Remedy::none:
       break;
   }
@@ -399,85 +399,89 @@ TESSERA_INLINE std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::none:
       return "no fault";
     case PlanFault::Kind::duplicate_table:
-      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy",
-                         name);
+      return detail::formatted(
+          "Plan: table '{}' is placed twice; give each table exactly one policy", name);
     case PlanFault::Kind::duplicate_feature:
-      return fmt::format("Plan: feature '{}' is listed twice", name);
+      return detail::formatted("Plan: feature '{}' is listed twice", name);
     case PlanFault::Kind::unknown_table:
-      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold",
-                         fault.feature, name);
+      return detail::formatted("Plan: feature '{}' reads table '{}', which the plan does not hold",
+                               fault.feature, name);
     case PlanFault::Kind::unknown_pin:
-      return fmt::format("AutoPlan: a pin names table '{}', which the plan does not hold", name);
+      return detail::formatted("AutoPlan: a pin names table '{}', which the plan does not hold",
+                               name);
     case PlanFault::Kind::unknown_in_group:
-      return fmt::format("Plan: a training group names table '{}', which the plan does not hold",
-                         name);
+      return detail::formatted(
+          "Plan: a training group names table '{}', which the plan does not hold", name);
     case PlanFault::Kind::unknown_rows:
-      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold",
-                         name);
+      return detail::formatted(
+          "Plan: rows are given for a table '{}', which the plan does not hold", name);
     case PlanFault::Kind::rows_twice:
-      return fmt::format("Plan: rows are given twice for table '{}'", name);
+      return detail::formatted("Plan: rows are given twice for table '{}'", name);
     case PlanFault::Kind::no_rows:
-      return fmt::format(
+      return detail::formatted(
           "Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection "
           "is constructed)",
           name, fault.found);
     case PlanFault::Kind::no_width:
-      return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
+      return detail::formatted("Plan: table '{}' has width {}; it must be positive", name,
+                               fault.found);
     case PlanFault::Kind::too_large:
-      return fmt::format(
+      return detail::formatted(
           "Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name,
           fault.found, fault.limit);
     case PlanFault::Kind::no_ranks:
-      return fmt::format("Plan: a layout for {} ranks; give at least one", fault.found);
+      return detail::formatted("Plan: a layout for {} ranks; give at least one", fault.found);
     case PlanFault::Kind::bad_table:
-      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0",
-                         fault.found, fault.limit);
+      return detail::formatted(
+          "Plan: a shard is of table {}, but there are {} tables, counted from 0", fault.found,
+          fault.limit);
     case PlanFault::Kind::outside:
-      return fmt::format(
+      return detail::formatted(
           "Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
     case PlanFault::Kind::overlap:
-      return fmt::format("Plan: two shards of table '{}' overlap", name);
+      return detail::formatted("Plan: two shards of table '{}' overlap", name);
     case PlanFault::Kind::gap:
-      return fmt::format(
+      return detail::formatted(
           "Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts "
           "must divide the width",
           name, fault.found, fault.limit);
     case PlanFault::Kind::bad_rank:
-      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks",
-                         name, fault.found, fault.limit);
+      return detail::formatted(
+          "Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks", name,
+          fault.found, fault.limit);
     case PlanFault::Kind::node_too_small:
-      return fmt::format(
+      return detail::formatted(
           "Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name,
           fault.found, fault.limit);
     case PlanFault::Kind::does_not_fit:
-      return fmt::format(
+      return detail::formatted(
           "Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts "
           "or use more ranks",
           name, fault.found, fault.limit);
     case PlanFault::Kind::does_not_fit_host:
-      return fmt::format(
+      return detail::formatted(
           "Plan: with table '{}' a rank needs {} bytes of host memory, but has {}; use more ranks "
           "or keep fewer tables OnHost",
           name, fault.found, fault.limit);
     case PlanFault::Kind::no_plan_fits:
-      return fmt::format(
+      return detail::formatted(
           "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
           "{}",
           name, detail::bytes_text(fault.found), detail::bytes_text(fault.limit),
           detail::describe_remedy(fault));
     case PlanFault::Kind::uneven_columns:
-      return fmt::format(
+      return detail::formatted(
           "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
           name, fault.found, fault.limit);
     case PlanFault::Kind::no_policy:
-      return fmt::format(
+      return detail::formatted(
           "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
           "`policy` of its pin (planned_policy<P>(name))",
           name);
     case PlanFault::Kind::no_group:
-      return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
+      return detail::formatted("EmbeddingCollection: table '{}' is in no training group", name);
     case PlanFault::Kind::two_groups:
-      return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
+      return detail::formatted("EmbeddingCollection: table '{}' is in two training groups", name);
   }
   return "unknown fault";
 }

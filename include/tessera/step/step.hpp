@@ -110,10 +110,10 @@ TESSERA_INLINE void throw_out_of_turn(std::string_view call, StepStage stage, bo
           "route the next batch",
           call);
   throw InvalidArgument(
-      fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, "
-                  "exchange, assemble, "
-                  "split, exchange_gradients, update, each once",
-                  call, next[static_cast<std::size_t>(stage)]));
+      formatted("{}: the next stage of this step is {}; stages come in the order route, lookup, "
+                "exchange, assemble, "
+                "split, exchange_gradients, update, each once",
+                call, next[static_cast<std::size_t>(stage)]));
 }
 
 TESSERA_INLINE void StepProgress::begin(const void* by) {

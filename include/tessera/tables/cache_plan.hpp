@@ -39,9 +39,9 @@ void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, cons
 
 #ifdef TESSERA_INLINE
 TESSERA_INLINE std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
-  return fmt::format("the cache of '{}'{} on rank {}",
-                     layout.tables[layout.shards[plan.shards[0]].table].name,
-                     plan.shards.size() > 1 ? " and others" : "", rank);
+  return formatted("the cache of '{}'{} on rank {}",
+                   layout.tables[layout.shards[plan.shards[0]].table].name,
+                   plan.shards.size() > 1 ? " and others" : "", rank);
 }
 
 TESSERA_INLINE std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
@@ -64,7 +64,7 @@ TESSERA_INLINE std::string file_name_of(std::string_view name) {
   for (const char c : name) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
     text += plain ? std::string(1, c)
-                  : fmt::format("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+                  : formatted("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
   }
   return text;
 }
@@ -81,15 +81,15 @@ TESSERA_INLINE void add_files(RowFiles& to, const TableFiles& files, const Layou
     const std::string_view table = layout.tables[shard.table].name;
     std::map<std::string, std::string> about{
         {"table", std::string(table)},
-        {"rows", fmt::format("{}-{}", r.row_begin, r.row_end)},
-        {"columns", fmt::format("{}-{}", r.column_begin, r.column_end)}};
+        {"rows", formatted("{}-{}", r.row_begin, r.row_end)},
+        {"columns", formatted("{}-{}", r.column_begin, r.column_end)}};
     for (std::size_t f = 0; f < fields.size(); ++f)
       about[f == 0 ? "weights" : std::string(fields[f])] =
-          fmt::format("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
-                      format.fields[f].bytes);
+          formatted("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
+                    format.fields[f].bytes);
     const std::string name =
-        fmt::format("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
-                    r.row_begin, r.row_end, r.column_begin, r.column_end);
+        formatted("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
+                  r.row_begin, r.row_end, r.column_begin, r.column_end);
     to.add(files.folder + (files.folder.ends_with('/') ? "" : "/") + name,
            plan.segments[i].row_offset, plan.segments[i].rows, format, about);
   }

@@ -42,10 +42,10 @@ TESSERA_INLINE std::string nearest_names(std::string_view name,
                                           [name](std::string_view a, std::string_view b) {
                                             return edit_distance(name, a) < edit_distance(name, b);
                                           });
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", *nearest);
+    text += formatted("{}'{}'", i == 0 ? "" : ", ", *nearest);
     names.erase(nearest);
   }
-  if (!names.empty()) text += fmt::format(" and {} more", names.size());
+  if (!names.empty()) text += formatted(" and {} more", names.size());
   return text.empty() ? "none" : text;
 }
 #endif

@@ -82,8 +82,8 @@ class RankTables {
       if (layout_.tables[t].name == name) return static_cast<int>(t);
     std::vector<std::string_view> names;
     for (const TableSpec& table : layout_.tables) names.push_back(table.name);
-    throw InvalidArgument(fmt::format("EmbeddingCollection: the plan has no table '{}'; it has {}",
-                                      name, nearest_names(name, names)));
+    throw InvalidArgument(formatted("EmbeddingCollection: the plan has no table '{}'; it has {}",
+                                    name, nearest_names(name, names)));
   }
 
  protected:

@@ -280,7 +280,7 @@ class RowCache final : public AnyRowCache<Backend> {
       victims = directory_.victims(std::ssize(missing));
       if (victims.size() != missing.size()) {
         const std::int64_t needed = directory_.slots() + std::ssize(missing) - std::ssize(victims);
-        throw InvalidArgument(fmt::format(
+        throw InvalidArgument(formatted(
             "{} holds {} rows, but this batch, the one before it and those in flight use {} "
             "different ones: give it {} rows ({} bytes) or more, or make batches smaller",
             name_, directory_.slots(), needed, needed, needed * (format_.bytes + slot_overhead)));

@@ -305,7 +305,7 @@ class TableStore : public detail::RankTables<Backend> {
       for (const StateShape& state : states(shard.table))
         bytes += state.bytes(shard.rectangle.rows(), shard.rectangle.width());
     }
-    return fmt::format(
+    return formatted(
         "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's "
         "state; use more ranks, or 16-bit storage",
         rank, bytes);
