@@ -38,8 +38,8 @@ namespace gpu {
 
 /// Throws CudaError unless `code` is success. The text says what was being done.
 template <class... Args>
-void check(cudaError_t code, detail::FormatText<Args...> doing, const Args&... args) {
-  if (code != cudaSuccess) fail(code, detail::formatted<Args...>(doing, args...));
+void check(cudaError_t code, tessera::detail::FormatText<Args...> doing, const Args&... args) {
+  if (code != cudaSuccess) fail(code, tessera::detail::formatted<Args...>(doing, args...));
 }
 
 /// Returns whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read
@@ -79,7 +79,7 @@ inline bool capturing(cudaStream_t stream) {
 inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
   if (capturing(stream))
     fail(cudaErrorStreamCaptureUnsupported,
-         detail::formatted(
+         tessera::detail::formatted(
              "allocating {} bytes of device memory while the stream is captured: run the "
              "largest batch once before capturing "
              "(docs/gpu/README.md, A step as a CUDA graph)",
@@ -90,7 +90,7 @@ inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
 inline void refuse_wait_of_capture(cudaStream_t stream, const char* numbers) {
   if (capturing(stream))
     fail(cudaErrorStreamCaptureUnsupported,
-         detail::formatted(
+         tessera::detail::formatted(
              "the host needs {} while the stream is captured: give KeyedJagged::bounds or "
              "one-hot ids; with several ranks, sequences or max pooling set "
              "Options::equal_batches, too, and at most one of gradient_blocks per rank "

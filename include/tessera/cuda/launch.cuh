@@ -28,8 +28,9 @@ TESSERA_HOST_DEVICE constexpr std::int64_t ceil_divide(std::int64_t count, std::
 inline void check_kernel(cudaError_t code, std::string_view doing, std::string_view name,
                          const LaunchShape& shape) {
   if (code != cudaSuccess)
-    fail(code, detail::formatted("{} {} (grid {}, block {}, {} bytes of dynamic shared memory)",
-                                 doing, name, shape.blocks, shape.threads, shape.shared_bytes));
+    fail(code,
+         tessera::detail::formatted("{} {} (grid {}, block {}, {} bytes of dynamic shared memory)",
+                                    doing, name, shape.blocks, shape.threads, shape.shared_bytes));
 }
 
 // A kernel that needs no template parameter begins with `template <int = 0>`: as a template it is

@@ -71,8 +71,8 @@ class PageLockedMemory {
         mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
       fail(cudaErrorMemoryAllocation,
-           detail::formatted("reserving {} bytes of host memory to be page-locked: {}", bytes,
-                             std::strerror(errno)));
+           tessera::detail::formatted("reserving {} bytes of host memory to be page-locked: {}",
+                                      bytes, std::strerror(errno)));
     auto* const start = static_cast<std::byte*>(p);
     int node = -1;
     if (cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, device) != cudaSuccess) {
@@ -86,7 +86,7 @@ class PageLockedMemory {
       const cudaError_t code = cudaHostRegister(start + locked, size, cudaHostRegisterDefault);
       if (code != cudaSuccess) {
         give_back(start, mapped, locked);
-        fail(code, detail::formatted(
+        fail(code, tessera::detail::formatted(
                        "page-locking {} bytes of host memory: {} bytes were locked, the next "
                        "{} could not be; keep fewer rows on the host, or raise the limit of "
                        "locked memory (ulimit -l)",
