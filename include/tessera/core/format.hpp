@@ -92,10 +92,11 @@ constexpr std::string_view view(std::string_view text) { return text; }
 #endif
 
 /// Returns the text with the arguments in their places.
-std::string make_text(std::string_view text, std::initializer_list<TextArgument> args);
+[[gnu::cold]] std::string make_text(std::string_view text,
+                                    std::initializer_list<TextArgument> args);
 
 template <class... Args>
-std::string formatted(FormatText<Args...> text, const Args&... args) {
+[[gnu::cold]] std::string formatted(FormatText<Args...> text, const Args&... args) {
   return make_text(view(text), {TextArgument(args)...});
 }
 
