@@ -83,7 +83,7 @@ template <class E>
 }  // namespace detail
 
 /// Throws `E` with a formatted text unless `condition` holds. Arguments (bool, char, numbers,
-/// strings) are formatted only on failure.
+/// strings, what converts to std::string) are formatted only on failure.
 template <class E = InvalidArgument, class... Args>
 constexpr void require(bool condition, detail::FormatText<Args...> text, const Args&... args) {
   if (!condition) detail::fail<E>(detail::view(text), {detail::TextArgument(args)...});
