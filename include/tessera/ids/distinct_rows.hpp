@@ -156,7 +156,8 @@ class DistinctRows {
     require(asked.values.rows == count && asked.values.columns == feature.width,
             "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
             name, asked.values.rows, asked.values.columns, count, feature.width);
-    check_view(formatted("forward: where vectors of sequence '{}' go", name), asked.values);
+    if (!is_sound(asked.values))
+      check_view(formatted("forward: where vectors of sequence '{}' go", name), asked.values);
     feature.asked = true;
     feature.target = asked.values;
   }
@@ -287,7 +288,8 @@ class DistinctRows {
               "{}: the gradient of sequence '{}' is [{}, {}], must be [{}, {}]: one per {}", call,
               name, values.rows, values.columns, needed, feature.width,
               gradient.per_row ? "row" : "id");
-      check_view(formatted("{}: the gradient of sequence '{}'", call, name), values);
+      if (!is_sound(values))
+        check_view(formatted("{}: the gradient of sequence '{}'", call, name), values);
     }
     for (std::size_t f = 0; f < features_.size(); ++f)
       require(
@@ -404,12 +406,17 @@ class DistinctRows {
            (policy == BadIds::throw_error && !Backend::host_readable);
   }
 
-  std::string names() const {
-    std::vector<std::string_view> found;
-    for (std::size_t f = 0; f < features_.size(); ++f)
-      if (features_[f].is_sequence()) found.push_back(layout_->features[f].name);
-    return nearest_names("", found);
-  }
+  /// Names of sequences, listed only if an error is thrown.
+  struct Names {
+    const DistinctRows& rows;
+    operator std::string() const {
+      std::vector<std::string_view> found;
+      for (std::size_t f = 0; f < rows.features_.size(); ++f)
+        if (rows.features_[f].is_sequence()) found.push_back(rows.layout_->features[f].name);
+      return nearest_names("", found);
+    }
+  };
+  Names names() const { return {*this}; }
 
   /// Adds a job per block of samples; its distinct ids have as much room as it has ids.
   void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks,
