@@ -12,7 +12,7 @@ option(TESSERA_C_MPI "Ranks over MPI in tessera::c" OFF)
 option(TESSERA_C_CUDA "Tables on GPUs in tessera::c, where CUDA is enabled" ON)
 
 # tessera_named_kernels  the kernels of tables whose optimizers have names (settings/optimizers_by_name.hpp), compiled once; sources that are
-#                        compiled with the options TESSERA_NAMED_KERNELS use them
+#                        compiled with the options TESSERA_NAMED_KERNELS use them, and link its objects
 block(PROPAGATE TESSERA_NAMED_KERNELS)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_named_kernels")
   set(suffixes hpp cpp)
@@ -21,6 +21,8 @@ block(PROPAGATE TESSERA_NAMED_KERNELS)
   set(others Ftrl Momentum AdamW PartialRowWiseAdam Lamb Lion RowWiseAdagradL2 RowWiseAdagradDecoupled CountedRowWiseAdagrad CountedAdam)
   foreach(suffix template IN ZIP_LISTS suffixes templates)
     set(code "#include <tessera/host/kernels.hpp>\n#include <tessera/settings/optimizers_by_name.hpp>\n")
+    tessera_grouped_rows(code "${template}")
+    tessera_grouped_rows(code "${template}" 0 8 16 32 64)
     foreach(element IN ITEMS float BFloat16 Half)
       tessera_row_kernels(code "${template}" ${element} 0 ${frequent} ${others})
     endforeach()

@@ -12,7 +12,9 @@ set(TESSERA_COMPILED_WIDTHS 0 8 16 32 64 128 CACHE STRING "Widths whose kernels 
 set(TESSERA_COMPILED_ELEMENTS float CACHE STRING "Element types of its tables")
 set(TESSERA_COMPILED_OPTIMIZERS Sgd Adagrad RowWiseAdagrad Adam CACHE STRING "Its optimizers")
 
-# tessera_row_kernels(RESULT TEMPLATE ELEMENT WIDTH OPTIMIZER...) appends the lookups and updates of such rows to RESULT, as @template@ below.
+# @template@ below is `extern template` for those who use a library, `template` in its own sources.
+#
+# tessera_row_kernels(RESULT TEMPLATE ELEMENT WIDTH OPTIMIZER...) appends the lookups and updates of such rows to RESULT.
 function(tessera_row_kernels result template element width)
   string(CONFIGURE [[
 namespace tessera { inline namespace v0 {
@@ -29,8 +31,33 @@ namespace tessera { inline namespace v0 { namespace detail {
 }}}
 ]] text @ONLY)
     string(APPEND ${result} "${text}")
+    set(apart)  # of optimizers that need a mean square of the row: its halves, for tables whose columns are cut
+    if(optimizer MATCHES "RowWise|^Lamb$")
+      string(APPEND apart "@template@ struct op::Kernel<op::Apply<@element@, @width@, @optimizer@>, Host>;\n")
+    endif()
+    if(width EQUAL 0 AND optimizer MATCHES "^(Lamb|RowWiseAdagradL2)$")
+      string(APPEND apart "@template@ struct op::Kernel<op::Measure<@element@, @optimizer@>, Host>;\n")
+    endif()
+    if(apart)
+      string(CONFIGURE "namespace tessera { inline namespace v0 {\n${apart}}}\n" text @ONLY)
+      string(APPEND ${result} "${text}")
+    endif()
   endforeach()
   set(${result} "${${result}}" PARENT_SCOPE)
+endfunction()
+
+# tessera_grouped_rows(RESULT TEMPLATE [WIDTH...]) appends what groups a batch's entries by row, or the sums over each row of such widths.
+function(tessera_grouped_rows result template)
+  set(templates "@template@ class RowPartition<std::int32_t, float>;\n@template@ class RowPartition<std::int64_t, float>;\n")
+  if(ARGN)
+    set(templates)
+  endif()
+  foreach(width IN LISTS ARGN)
+    string(APPEND templates "@template@ void merge_rows<${width}, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
+                                           std::span<const op::MergedGradients>);\n")
+  endforeach()
+  string(CONFIGURE "namespace tessera { inline namespace v0 { namespace detail {\n${templates}}}}\n" text @ONLY)
+  set(${result} "${${result}}${text}" PARENT_SCOPE)
 endfunction()
 
 block()
@@ -41,7 +68,6 @@ block()
   target_compile_definitions(tessera_bodies INTERFACE TESSERA_BODIES_COMPILED)
   # What files of rows hold depends on it.
   target_link_libraries(tessera_bodies PUBLIC tessera::tessera $<TARGET_NAME_IF_EXISTS:tessera::uring>)
-  # @template@ is `extern template` for those who use the library, `template` in its own sources.
   set(steps [[
 namespace tessera { inline namespace v0 { namespace detail {
 @template@ struct Stages<StagePolicies<float, CodecChoice<Fp32>, CodecChoice<Fp32>, false>, Shared::@shared@, Host, @communicator@>;
@@ -56,18 +82,6 @@ namespace tessera { inline namespace v0 {
 @template@ class detail::RankTables<Host>;
 }}
 ]])
-  set(merge [[
-namespace tessera { inline namespace v0 { namespace detail {
-@template@ void merge_rows<@width@, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
-                                           std::span<const op::MergedGradients>);
-}}}
-]])
-  set(rows [[
-namespace tessera { inline namespace v0 { namespace detail {
-@template@ class RowPartition<std::int32_t, float>;
-@template@ class RowPartition<std::int64_t, float>;
-}}}
-]])
   set(declared "#pragma once\n#include <tessera/host/kernels.hpp>\n#include <tessera/optimizer/optimizers.hpp>\n#include <tessera/step/stages.hpp>\n")
   foreach(template IN ITEMS "extern template" "template")
     foreach(name IN LISTS TESSERA_COMPILED_COMMUNICATORS)
@@ -81,10 +95,12 @@ namespace tessera { inline namespace v0 { namespace detail {
       set(code_of_steps_${file} "${code}")
       list(APPEND parts steps_${file})
     endforeach()
-    string(CONFIGURE "${step}${rows}" code_of_rows @ONLY)
+    string(CONFIGURE "${step}" code_of_rows @ONLY)
+    tessera_grouped_rows(code_of_rows "${template}")
     list(APPEND parts rows)
     foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
-      string(CONFIGURE "${merge}" code @ONLY)
+      set(code)
+      tessera_grouped_rows(code "${template}" ${width})
       foreach(element IN LISTS TESSERA_COMPILED_ELEMENTS)
         tessera_row_kernels(code "${template}" ${element} ${width} ${TESSERA_COMPILED_OPTIMIZERS})
       endforeach()

@@ -469,55 +469,62 @@ struct op::Kernel<op::Merge<Id, Width, G>, Host> {
   }
 };
 
-/// Runs of merged rows, one after the other.
+/// Runs of merged rows, one after the other. It and Measure are not inline: else a caller compiled
+/// them again in spite of `extern template`.
 template <Element T, int Width, Optimizer O>
 struct op::Kernel<op::Apply<T, Width, O>, Host> {
-  static void run(const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
-    const int width = Width != op::dynamic_width ? Width : p.state.width;
-    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
-                                   detail::state_bytes<O> * width + O::row_states * 64;
-    const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
-    const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
-    const std::int64_t distance = detail::prefetch_distance(row_bytes);
-    detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
-      const std::int64_t begin = p.merged.count * part / parts,
-                         end = p.merged.count * (part + 1) / parts;
-      detail::RowUpdate<T, Width, O> update(p.state, p.step);
-      for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k)
-        update.prefetch(p.merged.rows[k]);
-      for (std::int64_t first = begin; first < end; first += detail::rows_at_once) {
-        const std::int64_t last = std::min(first + detail::rows_at_once, end);
-        update.template apply<detail::rows_at_once>(
-            static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
-            [&](int k) { return p.merged.gradients + (first + k) * width; },
-            [&](int k) {
-              return op::RowMeans{p.mean_square[first + k], detail::MeasuresWeights<O>
-                                                                ? p.weight_mean_square[first + k]
-                                                                : 0.0f};
-            },
-            [&](int k) {
-              if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);
-            });
-      }
-    });
-  }
+  static void run(const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p);
 };
+
+template <Element T, int Width, Optimizer O>
+[[gnu::noinline]] void op::Kernel<op::Apply<T, Width, O>, Host>::run(
+    const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
+  const int width = Width != op::dynamic_width ? Width : p.state.width;
+  const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
+                                 detail::state_bytes<O> * width + O::row_states * 64;
+  const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
+  const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
+  const std::int64_t distance = detail::prefetch_distance(row_bytes);
+  detail::parallel_for(threads, parts, [&](std::int64_t part, int) {
+    const std::int64_t begin = p.merged.count * part / parts,
+                       end = p.merged.count * (part + 1) / parts;
+    detail::RowUpdate<T, Width, O> update(p.state, p.step);
+    for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k)
+      update.prefetch(p.merged.rows[k]);
+    for (std::int64_t first = begin; first < end; first += detail::rows_at_once) {
+      const std::int64_t last = std::min(first + detail::rows_at_once, end);
+      update.template apply<detail::rows_at_once>(
+          static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
+          [&](int k) { return p.merged.gradients + (first + k) * width; },
+          [&](int k) {
+            return op::RowMeans{p.mean_square[first + k], detail::MeasuresWeights<O>
+                                                              ? p.weight_mean_square[first + k]
+                                                              : 0.0f};
+          },
+          [&](int k) {
+            if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);
+          });
+    }
+  });
+}
 
 template <Element T, Optimizer O>
 struct op::Kernel<op::Measure<T, O>, Host> {
-  static void run(const Host& backend, const typename op::Measure<T, O>::Parameters& p) {
-    const std::int64_t width = p.state.width;
-    const detail::RowUpdate<T, op::dynamic_width, O> rows(p.state, p.step);
-    const int threads = detail::worthwhile_threads(backend.threads(), p.merged.count * width * 4);
-    detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
-      for (std::int64_t k = p.merged.count * part / threads;
-           k < p.merged.count * (part + 1) / threads; ++k) {
-        const auto at = [&](float* to) { return to != nullptr ? to + k * width : nullptr; };
-        rows.measure(p.merged.rows[k], p.merged.gradients + k * width, at(p.measured),
-                     at(p.weights));
-      }
-    });
-  }
+  static void run(const Host& backend, const typename op::Measure<T, O>::Parameters& p);
 };
+
+template <Element T, Optimizer O>
+[[gnu::noinline]] void op::Kernel<op::Measure<T, O>, Host>::run(
+    const Host& backend, const typename op::Measure<T, O>::Parameters& p) {
+  const std::int64_t width = p.state.width, count = p.merged.count;
+  const detail::RowUpdate<T, op::dynamic_width, O> rows(p.state, p.step);
+  const int threads = detail::worthwhile_threads(backend.threads(), count * width * 4);
+  detail::parallel_for(threads, threads, [&](std::int64_t part, int) {
+    for (std::int64_t k = count * part / threads; k < count * (part + 1) / threads; ++k) {
+      const auto at = [&](float* to) { return to != nullptr ? to + k * width : nullptr; };
+      rows.measure(p.merged.rows[k], p.merged.gradients + k * width, at(p.measured), at(p.weights));
+    }
+  });
+}
 
 }}  // namespace tessera::v0
