@@ -9,7 +9,7 @@ if(at_once LESS 1)
 endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS fused=${at_once})
 
-# tessera_fuse(TARGET SOURCE [FILES]) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file
+# tessera_fuse(TARGET SOURCE [FILES]) adds a test file to the one translation unit of TARGET, a program which it makes first if it is not there. Each file
 # keeps its names in a namespace of its own; what any of them includes comes before all. So what their collections have in common, most of
 # their code, is compiled once. FILES becomes the list of files that its tests are in, for `--source-file`: itself and the headers
 # <.../..._cases.hpp> that it includes. Not for files that replace operator new.
@@ -18,9 +18,11 @@ function(tessera_fuse target source)
     cmake_path(GET source EXTENSION LAST_ONLY extension)
     add_executable(${target} "${CMAKE_CURRENT_BINARY_DIR}/${target}${extension}")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE fused)
-    cmake_language(EVAL CODE "cmake_language(DEFER CALL tessera_write_fused ${target})")
   endif()
   get_target_property(includes ${target} fused_includes)
+  if(NOT includes)
+    cmake_language(EVAL CODE "cmake_language(DEFER CALL tessera_write_fused ${target})")
+  endif()
   get_target_property(bodies ${target} fused_bodies)
   foreach(text includes bodies)
     if(NOT ${text})

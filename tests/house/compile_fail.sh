@@ -2,13 +2,16 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-#   compile_fail.sh FILE COMPILER [OPTIONS...]
+#   compile_fail.sh [--twin] FILE COMPILER [OPTIONS...]
 #
 # FILE must not compile, and the compiler's output must hold every text that FILE names in a line `// expect: TEXT` (or, where
 # compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`), and its first line with an error that of
-# `// first error: TEXT` (`// first error g++: TEXT`). A line `// at most: 14 lines` (or `// at most g++: 14 lines`) limits the output. With -DALLOWED_TWIN it must compile without a warning: the twin differs in the fault
-# alone, so that the test can't pass for another reason.
+# `// first error: TEXT` (`// first error g++: TEXT`). A line `// at most: 14 lines` (or `// at most g++: 14 lines`) limits the output.
+# With -DALLOWED_TWIN it must compile without a warning: the twin differs in the fault alone, so that the test can't pass for another
+# reason. The test compile_fail.twins compiles all twins at once; --twin: this one, too.
 set -uo pipefail
+twin=
+[ "$1" != --twin ] || { twin=1; shift; }
 file=$1
 shift
 name=$(basename "$1")
@@ -44,7 +47,7 @@ lines=$(wc -l <<<"$output")
 if [ -n "$limit" ] && [ "$lines" -gt "$limit" ]; then
   printf '%s: the compiler says %s lines, at most %s are allowed:\n%s\n' "$file" "$lines" "$limit" "$output" && failed=1
 fi
-if ! output=$("$@" -DALLOWED_TWIN "$file" 2>&1); then
+if [ -n "$twin" ] && ! output=$("$@" -DALLOWED_TWIN "$file" 2>&1); then
   printf '%s: its allowed twin does not compile:\n%s\n' "$file" "$(head -n 40 <<<"$output")" && failed=1
 fi
 exit $failed

@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 try() { # NAME EXPECTED_EXIT SOURCE
   printf '%b' "$3" >"$work/$1.cpp"
-  bash "$harness" "$work/$1.cpp" "$compiler" -std=c++20 -fsyntax-only >/dev/null 2>&1
+  bash "$harness" --twin "$work/$1.cpp" "$compiler" -std=c++20 -fsyntax-only >/dev/null 2>&1
   [ $? = "$2" ] || { echo "$1: exit code is not $2"; failed=1; }
 }
 compiler=$1
