@@ -21,7 +21,8 @@ namespace simt {
 
 /// Device memory: malloc's, filled with 0xff bytes. Under the address sanitizer it may be touched
 /// only while a kernel or a copy runs: host code that reads a device pointer is caught, unless
-/// another thread's kernel runs at that moment. Where streams are deferred, memory is filled when
+/// another thread's kernel runs at that moment. A workspace of cuBLASLt, whose stand-in needs none,
+/// may never be touched. Where streams are deferred, memory is filled when
 /// its stream comes to the allocation and again when it comes to the free; what was freed is given
 /// away again as soon as CUDA might.
 class DeviceHeap {
@@ -103,13 +104,23 @@ class DeviceHeap {
     if (!has_asan) return;
     const std::lock_guard lock(mutex_);
     if (accesses_++ == 0)
-      for (const auto& [p, block] : blocks_) asan::unpoison(p, block.open);
+      for (const auto& [p, block] : blocks_) asan::unpoison(p + block.workspace, block.touched());
   }
   void close() {
     if (!has_asan) return;
     const std::lock_guard lock(mutex_);
     if (--accesses_ == 0)
-      for (const auto& [p, block] : blocks_) asan::poison(p, block.open);
+      for (const auto& [p, block] : blocks_) asan::poison(p + block.workspace, block.touched());
+  }
+
+  /// To be called when a stream comes to a product: a block's first bytes are cuBLASLt's.
+  void reserve_workspace(const void* p, std::size_t bytes) {
+    if (!has_asan || bytes == 0) return;
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(static_cast<const char*>(p));
+    if (block == blocks_.end() || block->second.workspace == bytes) return;
+    block->second.workspace = bytes;
+    asan::poison(p, bytes);
   }
 
  private:
@@ -120,8 +131,10 @@ class DeviceHeap {
 
   struct Block {
     std::size_t capacity = 0, bytes = 0;
-    bool live = true;      ///< to the host
-    std::size_t open = 0;  ///< bytes that streams may touch now
+    bool live = true;           ///< to the host
+    std::size_t open = 0;       ///< bytes that streams may touch now
+    std::size_t workspace = 0;  ///< of these, the first ones, which they may not
+    std::size_t touched() const { return open > workspace ? open - workspace : 0; }
   };
   using Blocks = std::map<const char*, Block>;
   struct Freed {
@@ -145,15 +158,19 @@ class DeviceHeap {
     std::free(const_cast<char*>(block->first));
     blocks_.erase(block);
   }
+  /// Of large blocks, the ends.
   void fill(const char* p, const Block& block) {
+    const std::size_t part = std::min(block.capacity, std::size_t{1} << 20);
     asan::unpoison(p, block.capacity);
-    std::memset(const_cast<char*>(p), 0xff, block.capacity);
+    std::memset(const_cast<char*>(p), 0xff, part);
+    std::memset(const_cast<char*>(p) + block.capacity - part, 0xff, part);
     asan::poison(p, block.capacity);
   }
   void open_block(const char* p, std::size_t bytes) {
     Block& block = blocks_.at(p);
     fill(p, block);
     block.open = bytes;
+    block.workspace = 0;
     if (accesses_ > 0) asan::unpoison(p, bytes);
   }
   void close_block(const char* p) {

@@ -3,7 +3,7 @@
 #pragma once
 
 // As much of cuBLASLt as tessera/dense/gemm.cuh calls: column-major products of floats or bfloat16, added to another matrix, with bias and
-// ReLU, one number at a time. It has no algorithms to choose from; alignments that were promised are checked.
+// ReLU, a column at a time. It has no algorithms to choose from; alignments that were promised are checked.
 #include <tessera/core/element.hpp>
 
 #include <simt/runtime.hpp>
@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
@@ -172,12 +173,26 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
   const auto element = [](const void* data, const cublasLtMatrixLayoutOpaque& layout, std::uint64_t row, std::uint64_t column) {
     return number(data, layout.type, row + column * static_cast<std::uint64_t>(layout.stride));
   };
-  for (std::uint64_t column = 0; column < d.columns; ++column)
+  // The factors as [inner, rows] and [inner, columns], so that sums of a column are taken side by side, each in the order of `inner`.
+  const auto unpacked = [&](const void* data, const cublasLtMatrixLayoutOpaque& layout, bool by_columns, std::uint64_t count) {
+    std::vector<double> values(inner * count);
+    double* to = values.data();
+    for (std::uint64_t k = 0; k < inner; ++k)
+      for (std::uint64_t i = 0; i < count; ++i) *to++ = static_cast<double>(by_columns ? element(data, layout, k, i) : element(data, layout, i, k));
+    return values;
+  };
+  const std::vector<double> of_a = unpacked(a_data, a, at, d.rows), of_b = unpacked(b_data, b, !bt, d.columns);
+  std::vector<double> of_column(d.rows);
+  double* const sums = of_column.data();
+  for (std::uint64_t column = 0; column < d.columns; ++column) {
+    std::fill(of_column.begin(), of_column.end(), 0.0);
+    for (std::uint64_t k = 0; k < inner; ++k) {
+      const double* const from = of_a.data() + k * d.rows;
+      const double factor = of_b.data()[k * d.columns + column];
+      for (std::uint64_t row = 0; row < d.rows; ++row) sums[row] += from[row] * factor;
+    }
     for (std::uint64_t row = 0; row < d.rows; ++row) {
-      double sum = 0;
-      for (std::uint64_t k = 0; k < inner; ++k)
-        sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
-               static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+      double sum = sums[row];
       if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
       if ((product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(number(product.bias, d.type, row));
       if ((product.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && !(sum > 0)) sum = 0;  // of NaN, too, as cuBLASLt does
@@ -190,10 +205,10 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
       }
       set_number(d_data, d.type, row + column * static_cast<std::uint64_t>(d.stride), sum);
     }
+  }
   for (std::uint64_t column = 0; column < d.columns && product.epilogue == CUBLASLT_EPILOGUE_BGRADB; ++column) {
     double sum = 0;
-    for (std::uint64_t k = 0; k < inner; ++k)
-      sum += static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+    for (std::uint64_t k = 0; k < inner; ++k) sum += of_b.data()[k * d.columns + column];
     set_number(product.bias, d.type, column, sum);
   }
 }
@@ -202,7 +217,8 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a_data,
                                      cublasLtMatrixLayout_t a, const void* b_data, cublasLtMatrixLayout_t b, const void* beta,
                                      const void* c_data, cublasLtMatrixLayout_t c, void* d_data, cublasLtMatrixLayout_t d,
-                                     const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
+                                     const cublasLtMatmulAlgo_t* algorithm, void* workspace, std::size_t workspace_bytes,
+                                     cudaStream_t stream) {
   const void* pointers[] = {a_data, b_data, c_data, d_data};
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
@@ -229,6 +245,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
   simt::unaligned_products += off(*a) || off(*b) || off(*d);
   // What describes the product may change before a captured one is done.
   simt::enqueue(stream, [=, product = *desc, la = *a, lb = *b, lc = *c, ld = *d] {
+    simt::DeviceHeap::instance().reserve_workspace(workspace, workspace_bytes);
     simt::multiply_matrices(product, a_data, la, b_data, lb, scale, c_data, lc, d_data, ld, inner);
   });
   return CUBLAS_STATUS_SUCCESS;
