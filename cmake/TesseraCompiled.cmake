@@ -46,17 +46,25 @@ namespace tessera { inline namespace v0 { namespace detail {
   set(${result} "${${result}}" PARENT_SCOPE)
 endfunction()
 
-# tessera_grouped_rows(RESULT TEMPLATE [WIDTH...]) appends what groups a batch's entries by row, or the sums over each row of such widths.
-function(tessera_grouped_rows result template)
-  set(templates "@template@ class RowPartition<std::int32_t, float>;\n@template@ class RowPartition<std::int64_t, float>;\n")
-  if(ARGN)
-    set(templates)
-  endif()
-  foreach(width IN LISTS ARGN)
-    string(APPEND templates "@template@ void merge_rows<${width}, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
-                                           std::span<const op::MergedGradients>);\n")
-  endforeach()
-  string(CONFIGURE "namespace tessera { inline namespace v0 { namespace detail {\n${templates}}}}\n" text @ONLY)
+# tessera_row_partitions(RESULT TEMPLATE) appends what groups a batch's entries by row.
+function(tessera_row_partitions result template)
+  string(CONFIGURE [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ class RowPartition<std::int32_t, float>;
+@template@ class RowPartition<std::int64_t, float>;
+}}}
+]] text @ONLY)
+  set(${result} "${${result}}${text}" PARENT_SCOPE)
+endfunction()
+
+# tessera_row_sums(RESULT TEMPLATE WIDTH) appends the sums over the entries of each row.
+function(tessera_row_sums result template width)
+  string(CONFIGURE [[
+namespace tessera { inline namespace v0 { namespace detail {
+@template@ void merge_rows<@width@, float>(const Host&, const GroupedRows<float>&, int, op::MergedGradients*, const op::MergedRoom*,
+                                           std::span<const op::MergedGradients>);
+}}}
+]] text @ONLY)
   set(${result} "${${result}}${text}" PARENT_SCOPE)
 endfunction()
 
@@ -96,11 +104,11 @@ namespace tessera { inline namespace v0 {
       list(APPEND parts steps_${file})
     endforeach()
     string(CONFIGURE "${step}" code_of_rows @ONLY)
-    tessera_grouped_rows(code_of_rows "${template}")
+    tessera_row_partitions(code_of_rows "${template}")
     list(APPEND parts rows)
     foreach(width IN LISTS TESSERA_COMPILED_WIDTHS)
       set(code)
-      tessera_grouped_rows(code "${template}" ${width})
+      tessera_row_sums(code "${template}" ${width})
       foreach(element IN LISTS TESSERA_COMPILED_ELEMENTS)
         tessera_row_kernels(code "${template}" ${element} ${width} ${TESSERA_COMPILED_OPTIMIZERS})
       endforeach()

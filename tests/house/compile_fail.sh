@@ -36,6 +36,9 @@ for text in "${expected[@]}"; do
     printf '%s: expected in the compiler'"'"'s output:\n  %s\nbut it says:\n%s\n' "$file" "$text" "$(head -n 40 <<<"$output")" && failed=1
   fi
 done
+if grep -qF invalid-pch <<<"$output"; then
+  printf '%s: it does not use the precompiled umbrella:\n%s\n' "$file" "$(grep -m 3 pch <<<"$output")" && failed=1
+fi
 first=$(grep -m 1 'error' <<<"$output")
 while read -r text; do
   if ! grep -qF -- "$text" <<<"$first"; then

@@ -21,10 +21,10 @@ namespace simt {
 
 /// Device memory: malloc's, filled with 0xff bytes. Under the address sanitizer it may be touched
 /// only while a kernel or a copy runs: host code that reads a device pointer is caught, unless
-/// another thread's kernel runs at that moment. A workspace of cuBLASLt, whose stand-in needs none,
-/// may never be touched. Where streams are deferred, memory is filled when
-/// its stream comes to the allocation and again when it comes to the free; what was freed is given
-/// away again as soon as CUDA might.
+/// another thread's kernel runs at that moment. A workspace of cuBLASLt, which has none of its own
+/// here, may never be touched. Where streams are deferred, memory is filled when its stream comes to
+/// the allocation and again when it comes to the free; what was freed is given away again as soon as
+/// CUDA might.
 class DeviceHeap {
  public:
   static DeviceHeap& instance() {
@@ -158,12 +158,9 @@ class DeviceHeap {
     std::free(const_cast<char*>(block->first));
     blocks_.erase(block);
   }
-  /// Of large blocks, the ends.
   void fill(const char* p, const Block& block) {
-    const std::size_t part = std::min(block.capacity, std::size_t{1} << 20);
     asan::unpoison(p, block.capacity);
-    std::memset(const_cast<char*>(p), 0xff, part);
-    std::memset(const_cast<char*>(p) + block.capacity - part, 0xff, part);
+    std::memset(const_cast<char*>(p), 0xff, block.capacity);
     asan::poison(p, block.capacity);
   }
   void open_block(const char* p, std::size_t bytes) {

@@ -140,6 +140,15 @@ int wrong_orders() {
   return wrong;
 }
 
+/// Reads one of four numbers, of which the first two are a workspace.
+int number_of_a_workspace(int which) {
+  const gpu::DeviceBuffer<int> device(4, nullptr);
+  simt::DeviceHeap::instance().reserve_workspace(device.data(), 2 * sizeof(int));
+  int number = 0;
+  gpu::copy(&number, device.data() + which, 1, nullptr);
+  return number;
+}
+
 bool contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
@@ -201,6 +210,7 @@ TEST_CASE("planted: host_reads_device" * doctest::skip()) {
   const gpu::DeviceBuffer<int> device(1, nullptr);
   CHECK(device.data()[0] != 0);
 }
+TEST_CASE("planted: workspace_touched" * doctest::skip()) { number_of_a_workspace(1); }
 TEST_CASE("planted: none" * doctest::skip()) { run<Fault::none>(); }
 
 TEST_CASE("the address sanitizer sees accesses out of bounds" * doctest::skip(!simt::has_asan)) {
@@ -213,6 +223,8 @@ TEST_CASE("the address sanitizer sees accesses out of bounds" * doctest::skip(!s
   CHECK(contains(output_of("planted: dynamic_shared_out_of_bounds"),
                  "AddressSanitizer: use-after-poison"));
   CHECK(contains(output_of("planted: host_reads_device"), "AddressSanitizer: use-after-poison"));
+  CHECK(contains(output_of("planted: workspace_touched"), "AddressSanitizer: use-after-poison"));
+  CHECK(number_of_a_workspace(2) == -1);  // behind it
   CHECK(contains(output_of("planted: none"), "Status: SUCCESS"));
 }
 
