@@ -325,8 +325,8 @@ def faults_of(root):
     names, for_users = files_of(root), {}
     for name in names:
         path = root / name
-        if path.stat().st_size > 1 << 20:
-            yield f"{name}:1: over 1 MiB"
+        if path.stat().st_size > 1 << 17:
+            yield f"{name}:1: over 128 KiB: is it generated?"
             continue
         text = text_of(path)
         if text is None:

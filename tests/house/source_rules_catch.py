@@ -96,7 +96,7 @@ PLANTED = [
     ("include/tessera/host/sum.hpp", "std::no_such s;\n", "std::no_such has no line in NAMES"),
     ("examples/licence.cpp", "int main() {}\n", "no SPDX lines"),
     ("tests/sum_bodies.hpp", "template <class Backend>\nvoid subtracts() {}\n", "sum_bodies.hpp:6: no test calls subtracts<Cuda>"),
-    ("data.bin", "x" * (1 << 20), "over 1 MiB"),
+    ("data.bin", "x" * (1 << 17), "over 128 KiB"),
 ]
 
 
