@@ -334,8 +334,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// (apply_step). Ends the step. `gradient`: as given to split.
   template <IdType Id>
   void update(StepState<Id>& step, Gradient gradient) {
-    Calls<Id>::update(stages_, step, gradient, Kernels::template merge<Id, float>,
-                      Kernels::template update<Id, float>, Kernels::template merge<Id, output_type>,
+    Calls<Id>::update(stages_, step, gradient, Kernels::template shared_merge<Id, float>(),
+                      Kernels::template update<Id, float>,
+                      Kernels::template shared_merge<Id, output_type>(),
                       Kernels::template update<Id, output_type>);
   }
 

@@ -100,6 +100,14 @@ class KernelsOf<TableStore<WidthList, E, Trained, Backend>> {
     else
       return {};
   }
+  /// Returns what merges a rank's own gradients of shared tables; null: there are none.
+  template <IdType Id, Element G>
+  static constexpr MergeRows<Id, G, Backend> shared_merge() {
+    if constexpr (shared != Shared::nothing)
+      return merge<Id, G>;
+    else
+      return nullptr;
+  }
 
  private:
   static const Store& of(const Tables& tables) { return static_cast<const Store&>(tables); }

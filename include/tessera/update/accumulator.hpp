@@ -161,8 +161,7 @@ class Accumulator {
   std::int64_t clip_rows(float limit, std::int64_t* clipped) {
     if (!row_squares_)
       row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
-          backend_, communicator_, tables_.layout(), tables_.routing(),
-          arenas_that(tables_.routing(), [](const ArenaPlan& arena) { return arena.trains; }));
+          backend_, communicator_, tables_, [](const ArenaPlan& arena) { return arena.trains; });
     std::vector<MergedLists> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
     const std::span<const float* const> means = row_squares_->run_stage(merged, {});

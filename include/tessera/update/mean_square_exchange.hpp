@@ -7,7 +7,7 @@
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/tables/buffer.hpp>
-#include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/rank_tables.hpp>
 #include <tessera/update/merged_lists.hpp>
 
 #include <algorithm>
@@ -20,14 +20,6 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Returns whether each arena of a rank is one that `is_one` names.
-template <class IsOne>
-std::vector<bool> arenas_that(const RankLayout& routing, const IsOne& is_one) {
-  std::vector<bool> which;
-  for (const ArenaPlan& arena : routing.arenas()) which.push_back(is_one(arena));
-  return which;
-}
-
 /// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
 /// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
 /// columns) in one all-to-all, and each puts the same number together, bit for bit that of an uncut
@@ -37,17 +29,18 @@ std::vector<bool> arenas_that(const RankLayout& routing, const IsOne& is_one) {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
-  /// Makes an exchange. `takes_part`: whether an arena does, see `arenas_that`.
-  MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
-                     const RankLayout& routing, std::vector<bool> takes_part)
+  /// Makes an exchange. `takes_part(arena)`: whether an ArenaPlan does.
+  template <class TakesPart>
+  MeanSquareExchange(const Backend& backend, Communicator& communicator,
+                     const RankTables<Backend>& tables, TakesPart&& takes_part)
       : backend_(backend),
         communicator_(communicator),
-        layout_(layout),
-        routing_(routing),
-        takes_part_(std::move(takes_part)) {
-    for (std::size_t a = 0; a < routing.arenas().size(); ++a)
+        layout_(tables.layout()),
+        routing_(tables.routing()) {
+    for (const ArenaPlan& arena : routing_.arenas()) takes_part_.push_back(takes_part(arena));
+    for (std::size_t a = 0; a < routing_.arenas().size(); ++a)
       if (takes_part_[a])
-        for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
+        for (std::size_t i = 0; i < routing_.arenas()[a].shards.size(); ++i) add_pairs(a, i);
     // Both ends of a message list its pairs by (sender's shard, receiver's shard).
     sort_pairs(sends_, &Pair::own_shard, &Pair::other_shard);
     sort_pairs(receives_, &Pair::other_shard, &Pair::own_shard);

@@ -11,14 +11,13 @@
 #include <tessera/tables/marked_rows.hpp>
 #include <tessera/tables/rank_tables.hpp>
 #include <tessera/update/arena_streams.hpp>
-#include <tessera/update/mean_square_exchange.hpp>
+#include <tessera/update/cut_rows.hpp>
 #include <tessera/update/merged_lists.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -48,15 +47,7 @@ class Updater {
         kernels_(kernels),
         routing_(tables.routing()),
         arenas_(tables.arenas()),
-        mean_squares_(
-            backend, communicator, tables.layout(), routing_,
-            arenas_that(routing_, [](const ArenaPlan& arena) { return arena.columns_split; })),
-        weight_mean_squares_(backend, communicator, tables.layout(), routing_,
-                             arenas_that(routing_,
-                                         [&](const ArenaPlan& arena) {
-                                           return arena.columns_split &&
-                                                  kernels_.measures(arena.group).weights;
-                                         })),
+        cut_rows_(backend, communicator, tables, kernels),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
@@ -95,7 +86,7 @@ class Updater {
   /// Returns whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
     const ArenaPlan& arena = routing_.arenas()[a];
-    return arena.trains && (arena.replicated || arena.columns_split);
+    return copies && arena.trains && (arena.replicated || arena.columns_split);
   }
 
   /// Merges the gradients of a shared arena. No table changes. `fixed_sizes`: every rank's groups
@@ -122,24 +113,21 @@ class Updater {
   /// Exchanges, in place of `gather`, all that updates need of other ranks. Collective. No table
   /// changes. `most_entries`: as MeanSquareExchange's, given in steps of fixed sizes.
   void exchange(std::span<const std::int64_t> most_entries, double rates, const Now& now) {
-    if constexpr (copies) pack_copies(!most_entries.empty(), rates);
-    // Rows that are cut are merged before they are measured, those behind caches are brought.
-    const bool first = std::any_of(replicated_.begin(), replicated_.end(), [&](std::size_t a) {
-      return routing_.arenas()[a].columns_split || tables_.cache(a) != nullptr;
-    });
-    if (first) send_copies();
-    if constexpr (splits_rows)
+    if constexpr (copies) {
+      pack_copies(!most_entries.empty(), rates);
+      // Rows that are cut are merged before they are measured, those behind caches are brought.
+      const bool first = std::any_of(replicated_.begin(), replicated_.end(), [&](std::size_t a) {
+        return routing_.arenas()[a].columns_split || tables_.cache(a) != nullptr;
+      });
+      if (first) send_copies();
+      if constexpr (splits_rows)
+        for (std::size_t a = 0; a < arenas_.size(); ++a)
+          if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
+            merged_[a].assign(1, merge_replicas(a, !most_entries.empty()));
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
-          merged_[a].assign(1, merge_replicas(a, !most_entries.empty()));
-    for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (!shared(a) || tables_.cache(a) == nullptr) continue;
-      if (routing_.arenas()[a].columns_split)
-        hold(a, rows_of(merged_[a]));
-      else
-        hold(a, bags_of(replicas_[a]));
+        if (shared(a) && tables_.cache(a) != nullptr) hold(a, shared_bags(a));
+      exchange_merged(now, most_entries, !first);
     }
-    exchange_merged(now, most_entries, !first);
   }
   /// Brings rows behind caches, before `exchange_merged`, if all arenas' gradients are merged.
   void hold_merged() {
@@ -149,31 +137,15 @@ class Updater {
   /// Does the same if copies are merged already, or wait to be sent.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {},
                        bool copies_wait = false) {
-    if constexpr (splits_rows) {
-      const std::set<int>& groups = routing_.split_groups();
-      if (!groups.empty()) {
-        const bool weights = std::any_of(groups.begin(), groups.end(), [&](int group) {
-          return kernels_.measures(group).weights;
-        });
-        squares_of_ = merged_;
-        measure(now);
-        mean_squares_.write(squares_of_, most_entries);
-        if (weights) weight_mean_squares_.write(weights_.rows, most_entries);
-        const auto send = [&] {
-          if (copies_wait) send_copies();
-          mean_squares_.exchange();
-          if (weights) weight_mean_squares_.exchange();
-        };
-        if constexpr (Backend::host_readable)
-          send();
-        else
-          together(communicator_, send);
-        row_mean_squares_ = mean_squares_.combine(squares_of_);
-        if (weights) row_weight_mean_squares_ = weight_mean_squares_.combine(weights_.rows);
-        return;
-      }
-    }
-    if (copies_wait) send_copies();
+    const auto send = [&] {
+      if (copies_wait) send_copies();
+    };
+    if constexpr (splits_rows)
+      if (!routing_.split_groups().empty())
+        return cut_rows_.exchange(
+            now, merged_, most_entries,
+            [&](std::size_t a) -> const MergedLists& { return placed(a, merged_[a]); }, send);
+    send();
   }
 
   /// Makes a step's update, which observers are told of: f(arena, backend) for all arenas that
@@ -194,14 +166,9 @@ class Updater {
   void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
              const op::SortedBatch& sorted, const Backend& backend,
              UpdateArena<Id, G, Backend> kernel) {
-    held_[a].mark_changed();
-    if (splits_rows && routing_.arenas()[a].columns_split)
-      apply_split(a, now, kernels_);
-    else if (copies && routing_.arenas()[a].replicated)
-      kernels_.update(backend, tables_, a, now, placed(a, replicas_[a]), merged_row_counter_, {});
-    else
-      kernel(backend, tables_, a, now, groups, merged_row_counter_, sorted);
-    held_[a].release(false);
+    if constexpr (copies)
+      if (shared(a)) return apply_shared(a, now, backend);
+    kernel(backend, tables_, a, now, groups, merged_row_counter_, sorted);
   }
 
   /// Returns whether somebody is told which rows change, by `tell` before `apply`.
@@ -209,12 +176,9 @@ class Updater {
   /// Tells observers. `groups`: as apply's, with ids that are rows of the arena.
   template <IdType Id, Element G>
   void tell(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups) {
-    if (routing_.arenas()[a].columns_split)
-      tell_bags<std::int64_t>(a, rows_of(merged_[a]));
-    else if (routing_.arenas()[a].replicated)
-      tell_bags<std::int64_t>(a, bags_of(replicas_[a]));
-    else
-      tell_bags<Id>(a, bags_of(groups));
+    if constexpr (copies)
+      if (shared(a)) return tell_bags<std::int64_t>(a, shared_bags(a));
+    tell_bags<Id>(a, bags_of(groups));
   }
 
   // ---- for gradients that are merged already (Accumulator), over all ranks if rows are
@@ -232,7 +196,7 @@ class Updater {
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
     if (splits_rows && routing_.arenas()[a].columns_split)
-      apply_split(a, now, kernels);
+      apply_cut(a, now, kernels);
     else
       kernels.update(backend, tables_, a, now, placed(a, groups), merged_row_counter_, {});
     held_[a].release(false);
@@ -272,55 +236,21 @@ class Updater {
     double learning_rate = 0;
   };
 
-  /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
-  /// the exchange of mean squares takes.
-  struct Measured {
-    std::vector<MergedLists> rows;  // by arena
-    std::vector<Buffer<float, Backend>> values;
-
-    void resize(const Backend& backend, const MergedLists& merged, std::size_t a,
-                std::size_t arenas, int width) {
-      rows.resize(arenas);
-      values.resize(arenas);
-      rows[a] = merged;
-      const auto floats = static_cast<std::size_t>(count_of(merged) * width);
-      float* at = values[a].resize(backend, floats).data();
-      for (op::MergedGradients& list : rows[a]) {
-        list.gradients = at;
-        at += list.count * width;
-      }
-    }
-  };
-
-  void measure(const Now& now) {
-    weights_.rows.resize(arenas_.size());
-    for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (!routing_.arenas()[a].columns_split) continue;
-      const auto [updates, weights] = kernels_.measures(routing_.arenas()[a].group);
-      if (!updates && !weights) continue;
-      const auto make_room = [&](Measured& to) {
-        to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
-      };
-      if (updates) make_room(measured_);
-      if (weights) make_room(weights_);
-      const MergedLists& lists = placed(a, merged_[a]);
-      for (std::size_t l = 0; l < lists.size(); ++l)
-        kernels_.measure(backend_, tables_, a, now, lists[l],
-                         updates ? measured_.rows[a][l].gradients : nullptr,
-                         weights ? weights_.rows[a][l].gradients : nullptr);
-      if (updates) squares_of_[a] = measured_.rows[a];
-    }
+  /// Returns the rows of a shared arena that change.
+  std::vector<op::Bags<std::int64_t>> shared_bags(std::size_t a) const {
+    return routing_.arenas()[a].columns_split ? rows_of(merged_[a]) : bags_of(replicas_[a]);
   }
-
-  void apply_split(std::size_t a, const Now& now, const Kernels& kernels) {
-    const bool weights = kernels.measures(routing_.arenas()[a].group).weights;
-    std::int64_t before = 0;
-    for (const op::MergedGradients& list : placed(a, merged_[a])) {
-      kernels.apply(backend_, tables_, a, now, list, row_mean_squares_[a] + before,
-                    weights ? row_weight_mean_squares_[a] + before : nullptr);
-      before += list.count;
-    }
-    split_rows_ += before;
+  void apply_shared(std::size_t a, const Now& now, const Backend& backend) {
+    held_[a].mark_changed();
+    if (routing_.arenas()[a].columns_split)
+      apply_cut(a, now, kernels_);
+    else
+      kernels_.update(backend, tables_, a, now, placed(a, replicas_[a]), merged_row_counter_, {});
+    held_[a].release(false);
+  }
+  void apply_cut(std::size_t a, const Now& now, const Kernels& kernels) {
+    if constexpr (splits_rows)
+      split_rows_ += cut_rows_.apply(a, now, placed(a, merged_[a]), kernels);
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
@@ -492,10 +422,8 @@ class Updater {
   const RankLayout& routing_;
   const std::vector<Arena<Backend>>& arenas_;
   ArenaStreams<Backend> streams_;
-  MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
-  Measured measured_, weights_;
-  std::vector<MergedLists> merged_;      // by arena, as what follows
-  std::vector<MergedLists> squares_of_;  // what mean squares are taken of
+  std::conditional_t<splits_rows, CutRows<Backend, Comm>, NoCutRows> cut_rows_;
+  std::vector<MergedLists> merged_;  // by arena, as what follows
   MergedLists placed_;
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
@@ -507,7 +435,6 @@ class Updater {
   op::MergedGradients packed_;                                   // this rank's
   Buffer<std::int64_t, Backend> own_rows_, all_rows_;
   Buffer<float, Backend> own_gradients_, all_gradients_;
-  std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
   Accumulator<Tables, Backend, Comm>* accumulator_ = nullptr;
