@@ -160,7 +160,7 @@ class Accumulator {
   /// Clips the gradients of whole table rows. Returns the number of rows. Collective.
   std::int64_t clip_rows(float limit, std::int64_t* clipped) {
     if (!row_squares_)
-      row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
+      row_squares_ = std::make_shared<MeanSquareExchange<Backend, Comm>>(
           backend_, communicator_, tables_, [](const ArenaPlan& arena) { return arena.trains; });
     std::vector<MergedLists> merged;
     for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
@@ -341,7 +341,8 @@ class Accumulator {
   std::vector<PerArena> arenas_;
   bool joins_lists_;
   Buffer<std::int64_t, Backend> digits_;
-  std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
+  // for clip_rows; shared_ptr, so that who never calls it compiles no code of the exchange
+  std::shared_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;
   std::uint64_t applies_ = 0;
   bool skipped_ = false;
