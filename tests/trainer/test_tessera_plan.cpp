@@ -88,8 +88,7 @@ TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else")
 }
 
 TEST_CASE("the header compiles, and holds the same rectangles on the same ranks") {
-  const fs::path include = bin() / "../../../include";
-  if (!fs::exists(include / "tessera")) return;
+  const fs::path include = source_folder() / "include";
   // Every cut there is; tables on the hosts; tables in files; tables on the hosts behind caches.
   for (const int tiers : {0, 1, 2, 3}) {
     const std::string other = tiers == 2 ? "file" : "host";
@@ -381,8 +380,7 @@ TEST_CASE("a mistake in a model's file is told with the line") {
 }
 
 TEST_CASE("two headers stand in one program, each in a namespace of its own") {
-  const fs::path include = bin() / "../../../include";
-  if (!fs::exists(include / "tessera")) return;
+  const fs::path include = source_folder() / "include";
   const Run ads("m.json", kModel, "--ranks 2 --header plan.hpp --namespace shop::ads"),
       feed("m.json", kModel, "--ranks 4 --header plan.hpp --namespace feed");
   REQUIRE(ads.err == "");
