@@ -112,7 +112,7 @@ stage_release() {
     check "release: build" build release examples/all release_tests header_check header_check_cuda
     run_tests release -LE 'golden|sanitized'
   else
-    check "release: build" build release
+    check "release: build" build release all release_tests  # with the laboratory, which is no part of all
     run_tests release -LE golden
   fi
 }
