@@ -191,13 +191,32 @@ TEST_CASE("bytes and messages of recorded ids are those that Python counts, unde
     CHECK(page.find(text) == std::string::npos);
 }
 
+/// Writes into rounds what they say of the machine's noise, which is whatever it is.
+void write_noise(const fs::path& rounds, bool quiet) {
+  std::istringstream lines(text_of(rounds));
+  std::ofstream written(rounds);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    nlohmann::json round = nlohmann::json::parse(line);
+    if (count > 0) round.at("record").at("fixed_work_ms") = quiet ? 3 : count;
+    written << round << '\n';
+  }
+  REQUIRE(count > 2);
+}
+
 TEST_CASE("few cases have an interval where constants are this machine's, and it is quiet") {
   const Shop shop;
   const std::string arguments =
-      std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
-  const Outcome foreign = shop.run(arguments + "--out a");
-  REQUIRE(foreign.err == "");
-  CHECK(foreign.out.find("No interval: fewer than nine other cases") != std::string::npos);
+      std::string("--model m.json --ids ids --plans table-wise,row-wise --resume ") + kFast;
+  const auto run = [&](const std::string& out, bool quiet, const std::string& launcher) {
+    const std::string all = arguments + " --out " + out + (out == "b" ? " --ranks 2,ghost:2" : "");
+    REQUIRE(shop.run(all, launcher).err == "");
+    write_noise(shop.at(out + "/rounds.jsonl"), quiet);
+    const Outcome outcome = shop.run(all, launcher);
+    REQUIRE(outcome.err == "");
+    return outcome.out;
+  };
+  CHECK(run("a", true, "").find("No interval: fewer than nine other cases") != std::string::npos);
   for (const auto& c : shop.cases("a")) CHECK(!c.contains("predicted_interval"));
   nlohmann::json machine{{"measured",
                           {{"processor", shop.results("a")["context"]["processor"]},
@@ -215,24 +234,10 @@ TEST_CASE("few cases have an interval where constants are this machine's, and it
   std::ofstream(shop.at("machine.json")) << machine;
   machine["measured"]["cores"] = 7777;  // another machine's constants say nothing of this one
   std::ofstream(shop.at("another.json")) << machine;
-  REQUIRE(shop.run(arguments + "--out c", "TESSERA_MACHINE=another.json").err == "");
+  run("c", true, "TESSERA_MACHINE=another.json");
   for (const auto& c : shop.cases("c")) CHECK(!c.contains("predicted_interval"));
-  const std::string measured = arguments + "--out b --ranks 2,ghost:2 --resume";
-  REQUIRE(shop.run(measured, "TESSERA_MACHINE=machine.json").err == "");
-  const std::string rounds = text_of(shop.at("b/rounds.jsonl"));
   for (const bool quiet : {true, false}) {
-    // the machine's noise is whatever it is: what the rounds say of it is written here
-    std::istringstream lines(rounds);
-    std::ofstream written(shop.at("b/rounds.jsonl"));
-    int count = 0;
-    for (std::string line; std::getline(lines, line); ++count) {
-      nlohmann::json round = nlohmann::json::parse(line);
-      if (count > 0) round.at("record").at("fixed_work_ms") = quiet ? 3 : count;
-      written << round << '\n';
-    }
-    written.close();
-    REQUIRE(count > 4);
-    REQUIRE(shop.run(measured, "TESSERA_MACHINE=machine.json").err == "");
+    run("b", quiet, "TESSERA_MACHINE=machine.json");
     int with = 0;
     for (const auto& c : shop.cases("b")) {
       // what is known of predictions was measured on threads
