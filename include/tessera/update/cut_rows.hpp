@@ -70,13 +70,12 @@ class CutRows {
 
   /// Applies the optimizer, after `exchange`, to an arena whose columns are cut. Returns the number
   /// of rows.
-  std::int64_t apply(std::size_t a, const AnyUpdateStep& now, const MergedLists& placed,
-                     const Kernels& kernels) const {
-    const bool weights = kernels.measures(arenas_[a].group).weights;
+  std::int64_t apply(std::size_t a, const AnyUpdateStep& now, const MergedLists& placed) const {
+    const bool weights = kernels_.measures(arenas_[a].group).weights;
     std::int64_t rows = 0;
     for (const op::MergedGradients& list : placed) {
-      kernels.apply(backend_, tables_, a, now, list, row_squares_[a] + rows,
-                    weights ? row_weight_squares_[a] + rows : nullptr);
+      kernels_.apply(backend_, tables_, a, now, list, row_squares_[a] + rows,
+                     weights ? row_weight_squares_[a] + rows : nullptr);
       rows += list.count;
     }
     return rows;

@@ -196,7 +196,7 @@ class Updater {
     if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
     if (splits_rows && routing_.arenas()[a].columns_split)
-      apply_cut(a, now, kernels);
+      apply_cut(a, now);
     else
       kernels.update(backend, tables_, a, now, placed(a, groups), merged_row_counter_, {});
     held_[a].release(false);
@@ -243,14 +243,13 @@ class Updater {
   void apply_shared(std::size_t a, const Now& now, const Backend& backend) {
     held_[a].mark_changed();
     if (routing_.arenas()[a].columns_split)
-      apply_cut(a, now, kernels_);
+      apply_cut(a, now);
     else
       kernels_.update(backend, tables_, a, now, placed(a, replicas_[a]), merged_row_counter_, {});
     held_[a].release(false);
   }
-  void apply_cut(std::size_t a, const Now& now, const Kernels& kernels) {
-    if constexpr (splits_rows)
-      split_rows_ += cut_rows_.apply(a, now, placed(a, merged_[a]), kernels);
+  void apply_cut(std::size_t a, const Now& now) {
+    if constexpr (splits_rows) split_rows_ += cut_rows_.apply(a, now, placed(a, merged_[a]));
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
