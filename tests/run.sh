@@ -79,11 +79,13 @@ configure() {
   return 0
 }
 
-# build PRESET [TARGET...]: goes on after an error, so that one broken test leaves the others to run.
+# build PRESET [TARGET...]: goes on after an error, so that one broken test leaves the others to run. Compilers take huge pages: clang, which
+# takes gigabytes, is a tenth faster.
 build() {
   local preset=$1
   shift
   configure "$preset" || return 1
+  local -x GLIBC_TUNABLES=glibc.malloc.hugetlb=1
   if [ -t 1 ]; then
     cmake --build --preset "$preset" ${1:+--target "$@"} -- -k 0
   else
