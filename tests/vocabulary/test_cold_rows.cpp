@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <span>
@@ -172,4 +173,21 @@ TEST_CASE("what a colder tier refuses") {
   Vocabulary vocabulary(self, {.tables = {{.rows = 8}}});
   ColdRows cold;
   CHECK_THROWS_AS(cold.exchange(self, vocabulary, embeddings), InvalidArgument);
+
+  // records of a damaged checkpoint: place 7 for two keys, two places for a key, places that are
+  // none, half a record, too few bytes
+  const std::int64_t bytes = 2 * 8 * sizeof(float);  // a vector and Adagrad's sums
+  const auto take = [&](const std::vector<std::int64_t>& keys, std::int64_t all) {
+    ColdRows fresh;
+    fresh.import_records(0, {bytes, keys, std::vector<std::uint8_t>(static_cast<std::size_t>(all))},
+                         embeddings);
+    return fresh.size();
+  };
+  CHECK(take({1, 7, 2, 8, 1, 7}, 3 * bytes) == 2);  // a key of two ranks
+  CHECK_THROWS_AS(take({1, 7, 2, 7}, 2 * bytes), DataError);
+  CHECK_THROWS_AS(take({1, 7, 1, 8}, 2 * bytes), DataError);
+  CHECK_THROWS_AS(take({1, -1}, bytes), DataError);
+  CHECK_THROWS_AS(take({1, std::numeric_limits<std::int64_t>::max()}, bytes), DataError);
+  CHECK_THROWS_AS(take({1, 7, 2}, bytes), DataError);
+  CHECK_THROWS_AS(take({1, 7, 2, 8}, bytes), DataError);
 }

@@ -52,6 +52,7 @@ void load_cold_rows(const std::filesystem::path& folder, ColdRows& cold,
   require(cold.size() == 0, "load_cold_rows: {} keys are here already; give an empty ColdRows",
           cold.size());
   CheckpointReader reader(folder);
+  ColdRows loaded = cold;  // `cold` stays empty if something is refused
   for (std::int64_t table = 0; table < std::ssize(collection.layout().tables); ++table) {
     const std::string keys_name = detail::formatted("{}.{}.keys", name, table),
                       rows_name = detail::formatted("{}.{}.rows", name, table);
@@ -72,9 +73,10 @@ void load_cold_rows(const std::filesystem::path& folder, ColdRows& cold,
       records.rows.resize(static_cast<std::size_t>(count * rows.columns()));
       reader.read_rows(keys, begin, count, std::as_writable_bytes(std::span(records.keys)).data());
       reader.read_rows(rows, begin, count, std::as_writable_bytes(std::span(records.rows)).data());
-      cold.import_records(table, records, collection);
+      loaded.import_records(table, records, collection);
     }
   }
+  cold = std::move(loaded);
 }
 
 }}  // namespace tessera::v0

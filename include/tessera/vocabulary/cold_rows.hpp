@@ -94,7 +94,7 @@ class ColdRows {
   }
   /// Takes records of all ranks, in any number of calls, on every rank in the same order: this rank
   /// keeps the rows of its share of the keys. Throws InvalidArgument if the table's rows have other
-  /// bytes.
+  /// bytes, DataError for records that contradict each other; those before them have been taken.
   template <class Collection>
   void import_records(std::int64_t table, const Records& records, const Collection& collection) {
     const std::size_t bytes = record_bytes(collection, table);
@@ -103,13 +103,29 @@ class ColdRows {
         "ColdRows: rows of {} bytes were kept of table '{}', but with their states they have {} "
         "now: the width, the elements or the optimizer is another",
         records.row_bytes, collection.layout().tables[static_cast<std::size_t>(table)].name, bytes);
+    require<DataError>(
+        records.keys.size() % 2 == 0 && records.rows.size() == records.keys.size() / 2 * bytes,
+        "ColdRows: {} numbers of keys and {} bytes of rows: a record is a key, its "
+        "place in the order of eviction, and {} bytes",
+        records.keys.size(), records.rows.size(), bytes);
     row_bytes_[table] = bytes;
     const auto ranks = static_cast<std::uint64_t>(collection.layout().ranks()),
                rank = static_cast<std::uint64_t>(collection.tables().routing().rank());
     for (std::size_t i = 0; 2 * i < records.keys.size(); ++i) {
-      const std::uint64_t number = static_cast<std::uint64_t>(records.keys[2 * i + 1]);
-      order_[number] = {table, records.keys[2 * i]};
-      Kept& kept = kept_[order_[number]];
+      const Name name{table, records.keys[2 * i]};
+      const std::int64_t place = records.keys[2 * i + 1];
+      const std::uint64_t number = static_cast<std::uint64_t>(place);
+      const auto same = order_.find(number);
+      const auto known = kept_.find(name);
+      require<DataError>(place >= 0 && place < std::numeric_limits<std::int64_t>::max() &&
+                             (same == order_.end() || same->second == name) &&
+                             (known == kept_.end() || known->second.number == number),
+                         "ColdRows: key {} of table '{}' has place {} in the order of eviction, "
+                         "which is none, or another key's, or not the key's only one",
+                         name.second,
+                         collection.layout().tables[static_cast<std::size_t>(table)].name, place);
+      order_[number] = name;
+      Kept& kept = kept_[name];
       kept.number = number;
       next_ = std::max(next_, number + 1);
       if (number % ranks != rank) continue;
