@@ -719,6 +719,7 @@ TEST_CASE("a folder of torch.distributed.checkpoint is read by its format, and n
            "offset 2: 'posix.system' is not read");
   metadata(pickle(name("torch", "load") + text("x") + "\x85R"), "'torch.load' is not read");
   metadata(pickle(name("builtins", "eval") + text("1") + "\x85R"), "'builtins.eval' is not read");
+  metadata(pickle(name("torch", "float" + std::string(300, '0'))), "more than 256 characters");
   metadata(pickle("I1\n"), "the instruction 0x49 is not read");
   metadata("\x80\x06.", "protocol is later than 5");
   metadata("", "ends too early");

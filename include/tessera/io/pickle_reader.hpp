@@ -144,6 +144,8 @@ class Pickle {
     if (!known_(module, name))
       check(false, formatted("'{}.{}' is not read: PyTorch writes none such about tensors",
                              printable(module, 80), printable(name, 80)));
+    // each use copies it: a long one would take memory by the square of the file's size
+    check(module.size() + name.size() <= 256, "the name of a class has more than 256 characters");
     push({Kind::name, 0, formatted("{}.{}", module, name)});
   }
   void remember(std::uint64_t number) {
