@@ -447,6 +447,18 @@ TEST_CASE("laws of policies") {
 
 TEST_CASE("what a vocabulary refuses") {
   SelfCommunicator self;
+  {
+    Vocabulary vocabulary(self, {.tables = {{.rows = 8}}});
+    const std::vector<std::int64_t> keys{3, 4, 3}, offsets{0, 3};
+    std::vector<std::int32_t> rows(2);
+    const KeyedJagged<std::int64_t> batch{
+        .features = 1, .batch = 1, .ids = keys, .offsets = offsets, .weights = {}};
+    CHECK_THROWS_AS(vocabulary.learn(batch, std::span(rows)), InvalidArgument);
+    CHECK(vocabulary.step() == 0);  // what is refused is not counted
+    rows.resize(3);
+    vocabulary.learn(batch, std::span(rows));
+    CHECK(vocabulary.step() == 1);
+  }
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{1}}, .feature_table = {}}), InvalidArgument);
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{std::int64_t{1} << 31}}, .feature_table = {}}),
                   InvalidArgument);

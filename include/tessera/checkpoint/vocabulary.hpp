@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -66,6 +67,9 @@ inline std::int64_t read_vocabulary_step(const CheckpointReader& reader, std::st
   const auto step = reader.manifest().numbers.find(formatted("{}.step", name));
   require<DataError>(step != reader.manifest().numbers.end(),
                      "checkpoint '{}' has no number '{}.step'", reader.folder().string(), name);
+  require<DataError>(step->second <= std::numeric_limits<std::uint32_t>::max(),
+                     "checkpoint '{}': '{}.step' is {}; 2^32-1 batches are the most",
+                     reader.folder().string(), name, step->second);
   return static_cast<std::int64_t>(step->second);
 }
 

@@ -77,15 +77,16 @@ class Vocabulary<Comm, Host, Own> {
                                            std::span<Id> rows) {
     require(step_ < std::numeric_limits<std::uint32_t>::max(),
             "Vocabulary: 2^32-1 batches are the most");
-    ++step_;
+    const std::int64_t step = step_ + 1;  // what is refused is no step
     const bool report_keys = layout_.options.report_keys;
     const auto learn_keys = [&](OwnBlock& block, std::span<const std::int64_t> of_block,
                                 std::span<std::int32_t> answers) {
       block.changes.clear();
-      block.keys.learn(of_block, static_cast<std::uint32_t>(step_), answers, report_keys,
+      block.keys.learn(of_block, static_cast<std::uint32_t>(step), answers, report_keys,
                        block.changes);
     };
     translate(keys, rows, learn_keys);
+    step_ = step;
     own_changes_.clear();
     for (const OwnBlock& block : own_) own_changes_.add(block.changes);
     detail::gather_changes(communicator_, own_changes_, report_keys, changes_);
