@@ -118,6 +118,18 @@ CLI::Option* checkpoint_option(CLI::App* app, std::filesystem::path& checkpoint)
       ->option_text("DIR");
 }
 
+void list_separator_option(CLI::App* app, char& separator) {
+  app->add_option_function<std::string>(
+         "--list-separator",
+         [&separator](const std::string& text) {
+           tessera::require<CLI::ValidationError>(
+               text.size() == 1, "--list-separator: '{}' is not one character", text);
+           separator = text[0];
+         },
+         "Between a list's entries")
+      ->option_text("C [the model's]");
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "Accuracy, latency and predictions of a model that train_dlrm or train_sequence saved",
@@ -140,7 +152,7 @@ int run(int argc, char** argv) {
                    "The labels' column; it says that the file has a header")
       ->option_text("COLUMN");
   support::add_text_format(*how_right, accuracy.format, "a comma");
-  how_right->add_option("--list-separator", accuracy.list_separator, "Between a list's entries");
+  list_separator_option(how_right, accuracy.list_separator);
   support::limit(how_right->add_option("--test-fraction", accuracy.test_fraction,
                                        "The last part of the lines, as in training"),
                  1e-9, 1.0, "SHARE", "1");
@@ -163,7 +175,7 @@ int run(int argc, char** argv) {
       ->required()
       ->option_text("FILE");
   support::add_text_format(*how_likely, predict.format, "a comma");
-  how_likely->add_option("--list-separator", predict.list_separator, "Between a list's entries");
+  list_separator_option(how_likely, predict.list_separator);
   support::choose(how_likely->add_option("--format", predict.row_format, "Of the tables' rows"),
                   kFormats);
   how_likely->add_option("--keep", predict.keep, "Columns of the data that go to the output, too")
@@ -197,7 +209,11 @@ int run(int argc, char** argv) {
       ->add_option("--loads", latency.loads,
                    "Of the open loop: shares of the closed loop's throughput")
       ->delimiter(',')
-      ->check(CLI::Range(0.01, 2.0))
+      ->check([](const std::string& text) -> std::string {
+        const std::optional<double> share = support::number_of<double>(text);
+        if (share && *share >= 0.01 && *share <= 2) return {};
+        return text + " is not a share from 0.01 to 2";
+      })
       ->option_text("0.5,0.8");
   support::limit(how_fast->add_option("--seconds", latency.seconds, "Of each measurement"), 0.01,
                  3600.0, "SECONDS", "1");

@@ -129,16 +129,18 @@ class Samples {
   }
 
  private:
+  static char separator(const DataOptions& options, char of_model = '|') {
+    return options.list_separator != 0 ? options.list_separator : of_model;
+  }
   /// The columns that are read of a file that is no text.
   static std::vector<WantedColumn> wanted(const DataOptions& options, const ModelDescription& model,
                                           std::span<const std::string> kept) {
     std::vector<WantedColumn> wanted;
-    const auto separator = [&](bool list) { return list ? options.list_separator : '\0'; };
     for (const NumberInput& input : model.numeric)
-      wanted.push_back({input.name, separator(input.list)});
+      wanted.push_back({input.name, input.list ? separator(options) : '\0'});
     for (const CategoryInput& input : model.features)
-      wanted.push_back({input.name, separator(input.list)});
-    for (const std::string& name : kept) wanted.push_back({name, options.list_separator});
+      wanted.push_back({input.name, input.list ? separator(options, input.separator) : '\0'});
+    for (const std::string& name : kept) wanted.push_back({name, separator(options)});
     if (!options.label.empty()) wanted.push_back({options.label});
     return wanted;
   }
@@ -173,9 +175,10 @@ class Samples {
     for (std::size_t c = 0; c < numeric; ++c) {
       const std::string_view field = fields[places_[c]];
       if (model_.numeric[c].list) {
-        number_lengths_.push_back(each_entry(field, [&](std::string_view entry) {
-          numbers_[c].push_back(number(entry, model_.numeric[c].name));
-        }));
+        number_lengths_.push_back(
+            each_entry(field, separator(options_), [&](std::string_view entry) {
+              numbers_[c].push_back(number(entry, model_.numeric[c].name));
+            }));
         continue;
       }
       numbers_[c].push_back(field.empty() ? std::numeric_limits<double>::quiet_NaN()
@@ -185,17 +188,18 @@ class Samples {
       const std::string_view field = fields[places_[numeric + f]];
       if (model_.features[f].list)
         lengths_[f].push_back(
-            each_entry(field, [&](std::string_view entry) { texts_[f].emplace_back(entry); }));
+            each_entry(field, separator(options_, model_.features[f].separator),
+                       [&](std::string_view entry) { texts_[f].emplace_back(entry); }));
       else
         texts_[f].emplace_back(field);
     }
   }
   /// Calls f(entry) for those of a list that are not empty; how many there are.
   template <class F>
-  std::int64_t each_entry(std::string_view field, const F& f) const {
+  std::int64_t each_entry(std::string_view field, char separator, const F& f) const {
     std::int64_t entries = 0;
     while (!field.empty()) {
-      const std::size_t end = std::min(field.find(options_.list_separator), field.size());
+      const std::size_t end = std::min(field.find(separator), field.size());
       if (end > 0) f(field.substr(0, end)), ++entries;
       field.remove_prefix(std::min(end + 1, field.size()));
     }

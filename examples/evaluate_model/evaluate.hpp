@@ -22,7 +22,7 @@ struct DataOptions {
   /// not asked for.
   std::string label{};
   support::TextFormat format{};  ///< of a file with a header; without a separator, commas
-  char list_separator = '|';
+  char list_separator = 0;       ///< 0: the model's
 };
 
 struct AccuracyOptions : DataOptions {

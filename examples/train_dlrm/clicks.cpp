@@ -358,7 +358,8 @@ class TabularClicks final : public Clicks {
            raw_ && schema.tables[t].rows == 0 ? options.max_rows : file_.rows()[t],
            schema.tables[t].width});
     for (const CategoricalColumn& column : schema.categorical)
-      shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0});
+      shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0, 1,
+                                 column.list != 0 ? column.list : '|'});
     if (options.describes()) describe_inputs();
   }
 
@@ -537,7 +538,8 @@ class BinaryFolder final : public Clicks {
       shape_.tables.push_back({table.name, 0, table.width});
     for (std::size_t f = 0; f < rows.size(); ++f) {
       const CategoricalColumn& column = schema.categorical[f];
-      shape_.features.push_back({column.name, column.table, column.pooling, is_list(f)});
+      shape_.features.push_back({column.name, column.table, column.pooling, is_list(f), 1,
+                                 column.list != 0 ? column.list : '|'});
       std::int64_t& most = shape_.tables[column.table].rows;
       most = std::max(most, rows[f] + with_keys_);
     }

@@ -38,8 +38,8 @@ tessera::ModelDescription describe(const Options& options, const DataShape& data
     model.tables[t].width = shape.tables[t].width;
   }
   for (const DataShape::Feature& feature : shape.deep())
-    model.features.push_back(
-        {feature.name, shape.tables[feature.table].name, feature.pooling, feature.list});
+    model.features.push_back({feature.name, shape.tables[feature.table].name, feature.pooling,
+                              feature.list, feature.separator});
   return model;
 }
 

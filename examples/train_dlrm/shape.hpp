@@ -24,6 +24,7 @@ struct DataShape {
     tessera::Pooling pooling = tessera::Pooling::sum;
     bool list = false;         ///< any number of ids per sample, else one
     std::int32_t hotness = 1;  ///< ids per sample, as the planner is told
+    char separator = '|';      ///< between a list's entries, in texts
   };
 
   std::int64_t numbers = 13;  ///< per sample, at least 1

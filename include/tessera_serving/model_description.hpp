@@ -69,7 +69,8 @@ struct CategoryInput {
   std::string name;
   std::string table;
   Pooling pooling = Pooling::sum;
-  bool list = false;  ///< any number of entries per sample, else one
+  bool list = false;     ///< any number of entries per sample, else one
+  char separator = '|';  ///< between a list's entries, in texts
 };
 
 /// The keys of a table whose rows are those of a list. Key i has row rows[i], or 2 + i if `rows`
@@ -340,7 +341,10 @@ class ModelDescriptionParser {
         json_.check(pooling.has_value(), at, "pooling must be sum, mean, sqrtn, max or none");
         input.pooling = *pooling;
       } else if (key == "list") {
-        input.list = json_.boolean();
+        const std::string separator = json_.next() == '"' ? json_.string() : std::string();
+        json_.check(separator.size() < 2, at, "a list is true or its separator");
+        input.list = !separator.empty() || json_.boolean();
+        if (!separator.empty()) input.separator = separator[0];
       } else {
         json_.check(false, at,
                     formatted("a categorical column has no key {}", detail::quoted(key)));
@@ -436,8 +440,7 @@ inline std::string format_model_description(const ModelDescription& model) {
     out += detail::formatted(",\n\"{}\":[", key);
     bool first = true;
     for (const auto& i : items) {
-      if (!std::exchange(first, false)) out += ',';
-      out += between;
+      out.append(std::exchange(first, false) ? "" : ",").append(between);
       out += item(i);
     }
     out += ']';
@@ -464,8 +467,7 @@ inline std::string format_model_description(const ModelDescription& model) {
   list("tables", model.tables, "\n", [&](const TableInput& table) {
     return detail::formatted(
         "{{\"name\":{},\"rows\":{},\"width\":{},\"keys\":\"{}\",\"rows_by\":\"{}\",\"hash_seed\":{}"
-        ","
-        "\"unknown_row\":{},\"empty_row\":{},\"empty_key\":{}}}",
+        ",\"unknown_row\":{},\"empty_row\":{},\"empty_key\":{}}}",
         text(table.name), table.rows, table.width,
         detail::kCategoryKeys[static_cast<std::size_t>(table.keys)],
         detail::kKeyRows[static_cast<std::size_t>(table.rows_by)], table.hash_seed,
@@ -474,7 +476,9 @@ inline std::string format_model_description(const ModelDescription& model) {
   list("features", model.features, "\n", [&](const CategoryInput& input) {
     return detail::formatted("{{\"name\":{},\"table\":{},\"pooling\":\"{}\",\"list\":{}}}",
                              text(input.name), text(input.table), to_string(input.pooling),
-                             input.list);
+                             input.list && input.separator != '|' ? text({&input.separator, 1})
+                             : input.list                         ? "true"
+                                                                  : "false");
   });
   return out + "}\n";
 }
@@ -519,8 +523,8 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                          ? "it is of an earlier version, or of a model that has no description; go "
                            "on with a trainer of this version (--resume), and save once more"
                          : "it is an increment; give the whole one that it belongs to");
-  return parse_model_description(reader.read_file(ModelDescription::kFile),
-                                 (reader.folder() / ModelDescription::kFile).string());
+  const std::string file = (reader.folder() / ModelDescription::kFile).string();
+  return parse_model_description(reader.read_file(ModelDescription::kFile), file);
 }
 
 }}  // namespace tessera::v0

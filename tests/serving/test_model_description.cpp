@@ -93,6 +93,10 @@ TEST_CASE("a description comes back as it was written") {
   CHECK(again.table("city").hash_seed == ~std::uint64_t{0});
   CHECK(again.table("user").empty_key == -1);
   CHECK(again.features[1].list);
+  CHECK(again.features[1].separator == '|');
+  ModelDescription other = model;
+  other.features[1].separator = '"';
+  CHECK(parse_model_description(format_model_description(other), "x").features[1].separator == '"');
   CHECK_THROWS_AS(again.table("none"), InvalidArgument);
 
   ModelDescription wide = example();
@@ -162,6 +166,7 @@ TEST_CASE("what is no description is refused with the file and the place") {
         '\'' + std::string(80, 'x') + "...' is not known");
   check("\"shift\":", "\"scale\":", "twice");
   check("\"list\":true", "\"list\":1", "true or false");
+  check("\"list\":true", "\"list\":\"||\"", "a list is true or its separator");
   check("\"table\":\"city\"", "\"table\":\"town\"", "no table 'town'");
   check("\"unknown_row\":1", "\"unknown_row\":100", "outside its 100 rows");
   check("1.2345678", "1.2.3", "a number");
