@@ -332,7 +332,15 @@ void to_csv(const Options& options) {
           for (std::int64_t k = begin; k < end; ++k) {
             const auto row = static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(k)]);
             if (k > begin) text += schema.categorical[c].list;
-            if (row < known.size()) text += known[row];
+            const std::size_t first =  // before it: no value; a value that training did not hold
+                schema.tables[schema.categorical[c].table].rows_by == RowsBy::appearance
+                    ? TabularEncoder::kUnknownRow + 1
+                    : TabularEncoder::kMissingRow + 1;
+            require<DataError>(row < first || (row < known.size() && !known[row].empty()),
+                               "file '{}': it has no text of row {} of table {}, column '{}'",
+                               (folder / kTexts).string(), row, schema.categorical[c].table,
+                               schema.categorical[c].name);
+            if (row >= first) text += known[row];
           }
           values.push_back(field(text, schema.categorical[c].name, !text.empty()));
         }
@@ -360,11 +368,9 @@ int run(int argc, char** argv) {
   CLI::Option* schema =
       binary->add_option("--schema", options.schema, "YAML file that says what the columns mean")
           ->option_text("FILE [Criteo's columns]");
-  binary
-      ->add_option("--test-fraction", options.test_fraction,
-                   "Share of the samples, the last ones, for the test")
-      ->check(CLI::Range(0.0, 0.9))
-      ->capture_default_str();
+  support::limit(binary->add_option("--test-fraction", options.test_fraction,
+                                    "Share of the samples, the last ones, for the test"),
+                 0.0, 0.9, "SHARE", fmt::format("{}", options.test_fraction));
   binary
       ->add_option("--max-rows", options.max_rows,
                    "Cap of tables that the schema gives no rows; values beyond it share rows")

@@ -243,6 +243,11 @@ TEST_CASE("what was there stays until the new files are complete") {
   REQUIRE(convert("to-binary '" + path("own.csv") + "' '" + path("csv") + "' --schema '" +
                   path("own.yaml") + "' --test-fraction 0 --min-count 1")
               .status == 0);
+  const std::string texts = text_of(path("csv") + "/texts.csv");
+  std::ofstream(path("csv") + "/texts.csv") << texts.substr(0, texts.find('\n') + 1);
+  refused("to-csv '" + path("csv") + "' '" + path("out") + "'", 1,
+          "texts.csv': it has no text of row");
+  std::ofstream(path("csv") + "/texts.csv") << texts;
   for (const std::string& damaged : {dir, path("csv")}) {
     std::filesystem::resize_file(damaged + "/train/cat_0.bin", 1);
     refused((damaged == dir ? "to-tsv '" : "to-csv '") + damaged + "' '" + path("out") + "'", 1,
