@@ -184,9 +184,18 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
   if (!options.plan_file.empty())
     return read_plan_file(options.plan_file, layout.tables, layout.features, layout.topology);
   const bool mix = options.plan == "mixed";
-  if (options.plan == "auto" || (mix && !shape.criteo))
-    return plan_layout(std::move(layout), constants_of(options, ranks).cluster,
-                       workload_of(options));
+  if (options.plan == "auto" || (mix && !shape.criteo)) {
+    layout =
+        plan_layout(std::move(layout), constants_of(options, ranks).cluster, workload_of(options));
+    require(
+        layout.fault.ok() || options.table_files.empty(),
+        "{} {}: too little for the caches of tables in --table-files under --plan {}, which has "
+        "room for the rows of four batches in each; give more, or a plan such as table-wise, "
+        "which caches what there is room for ({})",
+        options.backend == "cuda" ? "--device-memory" : "--host-memory",
+        detail::bytes_text(options.memory_before_files()), options.plan, describe(layout.fault));
+    return layout;
+  }
   std::vector<TablePolicy> policies;
   for (std::size_t t = 0; t < layout.tables.size(); ++t)
     policies.push_back(

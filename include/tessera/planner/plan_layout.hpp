@@ -60,7 +60,9 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   for (TableSpec& table : halved.tables)
     if (table.bytes_per_element >= 0) table.bytes_per_element -= 2;
   const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
-  if (least <= capacity) {
+  if (least <= capacity && constraints.pins.empty() && constraints.forbidden.empty()) {
+    // caches of rows in host memory or files do not fit
+  } else if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
   } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank +
                           cluster.file_memory_per_rank) {
