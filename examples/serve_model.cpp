@@ -59,11 +59,13 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--model", models, "The same for several models")->option_text("NAME=DIR ...");
   app.add_option("--format", options.service.format, "Of the tables' rows in memory")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "int8", "int8-half", "int4"}));
-  app.add_option("--watch", options.service.watch_seconds,
-                 "Follow the training: how often to look for a newer checkpoint in folders of "
-                 "--save, which then takes the place of the old one; 0: never")
-      ->check(CLI::Range(0.0, 1e6))
-      ->option_text("SECONDS [0]");
+  const auto seconds = [&](const char* option, double& value, const char* what) {
+    support::limit(app.add_option(option, value, what), 0.0, 1e6, "SECONDS",
+                   fmt::format("{}", value));
+  };
+  seconds("--watch", options.service.watch_seconds,
+          "Follow the training: how often to look for a newer checkpoint in folders of "
+          "--save, which then takes the place of the old one; 0: never");
   app.option_defaults()->group("Scoring");
   app.add_option("--threads", options.service.threads, "That score, for each model")
       ->check(CLI::Range(1, 256));
@@ -96,11 +98,6 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--max-connections", options.http.most_connections,
                  "Further ones wait to be accepted")
       ->check(CLI::Range(1, 1'000'000));
-  const auto seconds = [&](const char* option, double& value, const char* what) {
-    app.add_option(option, value, what)
-        ->check(CLI::Range(0.0, 1e6))
-        ->option_text(fmt::format("SECONDS [{}]", value));
-  };
   seconds("--request-timeout", options.http.request_seconds,
           "From a request's first byte to its last, and for its answer");
   seconds("--idle-timeout", options.http.idle_seconds, "Between requests of a connection");

@@ -231,8 +231,7 @@ void run(Options& options) {
       if (options.pin_places[p].starts_with("--")) throw;
       throw DataError(error.what());
     }
-  for (const std::string& name : options.forbidden)
-    constraints.forbidden.push_back(*find_cut(name));
+  constraints.forbidden = forbidden_cuts(options.forbidden);
 
   Output out("--out", options.out), header("--header", options.header),
       page("--page", options.page), svg("--svg", options.svg), json("--json", options.json),
@@ -444,11 +443,13 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--tables", o.tables, "Tables to print and to explain, largest first");
   app.add_option("--out", o.out, "Write a plan file, as train_dlrm --plan-file reads it")
       ->option_text("FILE");
-  app.add_option("--header", o.header, "Write a C++ header with the plan as a type")
-      ->option_text("FILE");
+  CLI::Option* const header =
+      app.add_option("--header", o.header, "Write a C++ header with the plan as a type")
+          ->option_text("FILE");
   app.add_option("--namespace", o.name_space, "Of the header: A, or A::B")
       ->check(is_namespace)
-      ->option_text("NAME [planned]");
+      ->option_text("NAME [planned]")
+      ->needs(header);
   app.add_option("--depfile", o.depfile,
                  "Write for make and ninja which files the header is made of")
       ->option_text("FILE");

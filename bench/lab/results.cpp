@@ -226,12 +226,22 @@ double Result::imbalance() const {
 }
 bool Result::wide() const { return step.spread() > kWide; }
 
-std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path) {
+std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path,
+                                                           const Settings& settings,
+                                                           const Batches& batches) {
   const json old = json::parse(support::read_file(path, "--compare"), nullptr, false);
   require<DataError>(old.is_object() && old.contains("laboratory"),
                      "--compare: '{}' is no results.json of the laboratory", path);
   std::map<std::string, std::vector<double>> rounds;
   try {
+    const json& of = old.at("context");
+    const auto same = [&](const char* what, const json& now) {
+      require<DataError>(of.at(what) == now, "--compare: '{}' has the {} {}, this run {}", path,
+                         what, of.at(what).dump(), now.dump());
+    };
+    same("model", settings.model_file);
+    same("ids", batches.source);
+    same("batch", batches.samples);
     for (const json& c : old.at("laboratory").at("cases"))
       if (c.contains("rounds_ms"))
         rounds[c.at("name").get<std::string>()] = c.at("rounds_ms").get<std::vector<double>>();
@@ -263,8 +273,10 @@ Report report_of(const Settings& settings, const std::vector<Case>& cases, const
         std::minmax_element(before->second.begin(), before->second.end());
     const auto [least, most] = std::minmax_element(result.rounds.begin(), result.rounds.end());
     const double change = 100 * (median(result.rounds) / median(before->second) - 1);
-    // beyond noise: every round of one is slower than every round of the other
-    report.changes[c.name] = *least > *old_most || *most < *old_least
+    // beyond noise: every round of one is slower than every round of the other, of several
+    report.changes[c.name] = before->second.size() < 2 || result.rounds.size() < 2
+                                 ? fmt::format("{:+.0f} %, one round", change)
+                             : *least > *old_most || *most < *old_least
                                  ? fmt::format("{:+.0f} %", change)
                                  : std::string("same");
   }
@@ -498,6 +510,10 @@ std::string csv_of(const Report& report) {
                          r.of->deduplicate ? "on" : "off", r.of->precision,
                          r.of->overlap ? "on" : "off", rank);
     };
+    if (!r.error.empty()) {  // no figures, as in results.json
+      text += begin("all") + std::string(17 + 5 * kStages + 1, ',') + quoted(r.error) + "\n";
+      continue;
+    }
     const bool known = r.interval.from != Interval::From::nothing;
     text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},,{},{}", begin("all"),
                         r.step.best, r.step.p10, r.step.p50, r.step.p90,
@@ -510,7 +526,7 @@ std::string csv_of(const Report& report) {
     for (std::size_t s = 0; s < kStages; ++s)
       text += fmt::format(",{},{},{},,", r.stages[s].p10, r.stages[s].p50, r.stages[s].p90);
     text += "," + quoted(r.error) + "\n";
-    for (std::size_t i = 0; i < r.ranks.size() && r.error.empty(); ++i) {
+    for (std::size_t i = 0; i < r.ranks.size(); ++i) {
       const RankResult& rank = r.ranks[i];
       text += fmt::format(
           "{},,,,,,,,,{},{},{},,,,{},{},{}", begin(std::to_string(i)), rank.sent(),

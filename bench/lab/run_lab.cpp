@@ -38,8 +38,6 @@ void run(Settings& settings) {
   require<DataError>(!error && std::filesystem::is_directory(settings.out),
                      "--out: cannot make the folder '{}'{}{}", settings.out, error ? ": " : "",
                      error ? error.message() : "");
-  const auto old = settings.compare.empty() ? std::map<std::string, std::vector<double>>{}
-                                            : read_old_rounds(settings.compare);
   const plan::Model& model = settings.model;
   const Layout uncut = uncut_layout(Topology{1}, model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", settings.model_file, describe(uncut.fault));
@@ -51,6 +49,8 @@ void run(Settings& settings) {
                                                     uncut.tables, uncut.feature_table),
                                      settings.batch, settings.batches, settings.ids);
   count_rows(batches, uncut.tables.size(), uncut.feature_table);
+  const auto old = settings.compare.empty() ? std::map<std::string, std::vector<double>>{}
+                                            : read_old_rounds(settings.compare, settings, batches);
   settings.steps = whole_turns(settings.steps, batches.views.size());
   const std::vector<Case> cases = cases_of(settings, batches);
   const Rounds rounds = measure_in_turn(settings, cases, batches);

@@ -70,9 +70,10 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->option_text("B [the file's, or 4096]");
   app.add_option("--batches", o.batches, "That the steps take in turn, at most")
       ->check(CLI::Range(1, 1000));
-  app.add_option("--skew", o.skew, "Exponent of the power law of ids that are drawn")
-      ->check(CLI::Range(0.0, 16.0))
-      ->option_text("A [the file's, or 1.05]");
+  support::limit(
+      app.add_option("--skew", o.skew, "Exponent of the power law of ids that are drawn"), 0.0,
+      16.0, "A", "the file's, or 1.05")
+      ->excludes("--ids");
   app.add_option("--steps", o.steps,
                  "Of a case in a round, rounded up to whole turns of the batches")
       ->check(CLI::Range(1, 1'000'000));
@@ -211,8 +212,18 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   if (o.which != "all") plan::number(o.which, 0, 1023, "--which");
   for (std::size_t p = 0; p < o.pins.size(); ++p)
     o.constraints.pins.push_back(plan::parse_pin(o.pins[p], o.pin_places[p], o.model, least));
-  for (const std::string& name : o.forbidden)
-    o.constraints.forbidden.push_back(*plan::find_cut(name));
+  o.constraints.forbidden = plan::forbidden_cuts(o.forbidden);
+  const auto only_for = [&](const char* option, bool right, const char* what) {
+    require<CLI::ValidationError>(right || app->count(option) == 0,
+                                  "{} is for {}; add that or leave it out", option, what);
+  };
+  const bool chosen = std::find(o.plans.begin(), o.plans.end(), "auto") != o.plans.end();
+  only_for("--pin", chosen, "auto in --plans");
+  only_for("--forbid", chosen, "auto in --plans");
+  only_for("--which",
+           std::any_of(o.ranks.begin(), o.ranks.end(),
+                       [](const std::string& ranks) { return rank_choice(ranks).ghosts; }),
+           "ghost:N in --ranks");
   return o;
 }
 

@@ -34,6 +34,22 @@ inline std::optional<tessera::Cut> find_cut(const std::string& name) {
   return std::nullopt;
 }
 
+/// Returns the cuts of such names. Throws CLI::ValidationError if no table could be cut.
+inline std::vector<tessera::Cut> forbidden_cuts(const std::vector<std::string>& names) {
+  using tessera::Cut;
+  std::vector<Cut> cuts;
+  for (const std::string& name : names) cuts.push_back(*find_cut(name));
+  const auto forbidden = [&](Cut cut) {
+    return std::find(cuts.begin(), cuts.end(), cut) != cuts.end();
+  };
+  tessera::require<CLI::ValidationError>(
+      !(forbidden(Cut::table_wise) && forbidden(Cut::column_wise) && forbidden(Cut::row_wise) &&
+        forbidden(Cut::grid) && forbidden(Cut::replicated)),
+      "--forbid: table-wise, column-wise, row-wise, grid and replicated are all forbidden; leave "
+      "one of them, as the others do not suit every table");
+  return cuts;
+}
+
 inline int number(const std::string& text, int least, int most, const std::string& place) {
   const bool digits =
       !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == text.npos;

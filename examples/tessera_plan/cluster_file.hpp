@@ -6,6 +6,8 @@
 // file of the user's cache, measured once.
 #pragma once
 
+#include "json_text.hpp"
+
 #include <tessera/core/error.hpp>
 #include <tessera/io/regular_file.hpp>
 #include <tessera/sharding/cluster.hpp>
@@ -141,9 +143,18 @@ inline Constants read_constants(const std::string& path) {
   Calibration measured;
   std::vector<std::string> missing;
   try {
-    nlohmann::json json = nlohmann::json::parse(text);
+    nlohmann::json json = parse_json<nlohmann::json>(text, path);
     tessera::require<DataError>(json.is_object(), "{}: a cluster is a JSON object", path);
     if (const auto at = json.find("measured"); at != json.end()) {
+      const auto has = [&](const char* member, auto is) {
+        return at->is_object() && at->contains(member) && is((*at)[member]);
+      };
+      const auto text_of = [](const nlohmann::json& value) { return value.is_string(); };
+      tessera::require<DataError>(
+          has("processor", text_of) && has("date", text_of) &&
+              has("cores", [](const nlohmann::json& value) { return value.is_number_integer(); }),
+          "{}: 'measured' must hold the texts 'processor' and 'date', and the number 'cores'",
+          path);
       measured = {at->at("processor").get<std::string>(), at->at("cores").get<int>(),
                   at->at("date").get<std::string>()};
       constants.measured = true;
@@ -170,10 +181,12 @@ inline Constants read_constants(const std::string& path) {
       // what times are divided by, and a price of less than what is in a cache
       const double least =
           name.ends_with("bandwidth") || name == "flops" || name == "beyond_cache" ? 1 : 0;
-      tessera::require<DataError>(given->is_number() && given->template get<double>() >= least &&
+      const bool whole = std::is_integral_v<Value>;
+      tessera::require<DataError>((whole ? given->is_number_integer() : given->is_number()) &&
+                                      given->template get<double>() >= least &&
                                       given->template get<double>() <= most,
-                                  "{}: '{}' must be a number from {} to {}", path, member, least,
-                                  most);
+                                  "{}: '{}' must be a {} from {} to {}", path, member,
+                                  whole ? "whole number" : "number", least, most);
       to = given->template get<Value>();
       json.erase(given);
     });

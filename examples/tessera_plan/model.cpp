@@ -393,6 +393,8 @@ void read_document(Model& model, const Json& json, const Source& source, const s
                                              : read_cardinalities(model, root, entry, width);
   }
   if (root.has("name")) model.name = root.at("name").name();
+  require<DataError>(which.empty() || which == model.name, "{}: its only model is '{}', not '{}'",
+                     source.file, model.name, which);
   read_tables(model, root, width);
 }
 
@@ -416,7 +418,7 @@ Model read_model(const std::string& path, const std::string& which, int width) {
   } else {
     Json json;
     try {
-      json = Json::parse(text);
+      json = parse_json<Json>(text, path);
     } catch (const Json::exception& error) {
       throw DataError(not_json(source, error));
     }

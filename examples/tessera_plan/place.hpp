@@ -5,6 +5,8 @@
 // their path alone.
 #pragma once
 
+#include "json_text.hpp"
+
 #include <tessera_data/yaml.hpp>
 
 #include <fmt/format.h>
@@ -12,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,38 +35,6 @@ inline std::string path_of(const std::string& path, std::size_t item) {
 }
 
 namespace detail {
-
-/// Counts the lines of a text that is read: `line` is that of the character that was read last.
-struct LineCount {
-  std::int64_t line = 1;
-  bool ended = false;
-};
-
-/// The characters of a text, counted as they are read.
-struct CountedText {
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  const char* at = nullptr;
-  LineCount* count = nullptr;
-
-  const char& operator*() const { return *at; }
-  CountedText& operator++() {
-    count->line += count->ended;
-    count->ended = *at == '\n';
-    ++at;
-    return *this;
-  }
-  CountedText operator++(int) {
-    const CountedText before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CountedText& other) const { return at == other.at; }
-};
 
 /// Takes a JSON text's values in order until the one of a path has begun.
 class JsonLine : public nlohmann::json_sax<nlohmann::json> {

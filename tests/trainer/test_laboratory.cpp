@@ -525,6 +525,8 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
     else
       c["rounds_ms"] = nlohmann::json::array({1e-9, 1e9});
   std::ofstream(shop.at("old.json")) << old.dump();
+  CHECK(shop.run("--model m.json --ids ids --batch 24 --out new --compare old.json")
+            .err.find("--compare: 'old.json' has the batch 48, this run 24") != std::string::npos);
   REQUIRE(shop.run(arguments + "--out new --compare old.json").err == "");
   const nlohmann::json compared = shop.results("new");
   for (const auto& c : compared["laboratory"]["cases"])
@@ -614,6 +616,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
   std::ofstream(shop.at("other.json"))
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
+  says(model + "--plans row-wise --pin a=row-wise", "--pin is for auto in --plans", 2);
+  says(model + "--which 1", "--which is for ghost:N in --ranks", 2);
+  says(model + "--skew nan", "--skew: nan is not a number from 0 to 16", 2);
   says(model + "--plans auto,auto", "'auto' is in a list twice", 2);
   says(model + "--axes colour", "colour not in {deduplicate,optimizer,codec,precision,overlap}", 2);
   says(model + "--axes overlap,overlap", "'overlap' is in a list twice", 2);
@@ -626,6 +631,10 @@ TEST_CASE("wrong input is named with its file, line or element") {
        "'slow.json' has no 'node_bandwidth', which steps of several");
   std::ofstream(shop.at("cheap.json")) << R"({"beyond_cache": 0.5})";
   says(model + "--cluster cheap.json", "'beyond_cache' must be a number from 1 to ");
+  std::ofstream(shop.at("half.json")) << R"({"ranks_per_node": 1.5})";
+  says(model + "--cluster half.json", "'ranks_per_node' must be a whole number from 0 to ");
+  std::ofstream(shop.at("measured.json")) << R"({"measured": 5})";
+  says(model + "--cluster measured.json", "'measured' must hold the texts 'processor' and 'date'");
   std::ofstream(shop.at("file")) << "";
   says(model + "--out file/out", "--out: cannot make the folder 'file/out'");
   says(model + "--out /proc/out", "--out");

@@ -266,6 +266,13 @@ TEST_CASE("constraints, and what cannot be") {
   fails(kModel, "--cluster nowhere.json", "cannot open 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\":\n [", "", "m.json:2: not JSON: syntax error");
+  fails("{\"tables\": [],\n \"tables\": []}", "", "m.json:2: the key was there before: 'tables'");
+  fails(kModel, "--model other", "its only model is");
+  fails(kModel, "--namespace a", "--namespace requires --header", 2);
+  fails(kModel,
+        "--forbid table-wise --forbid column-wise --forbid row-wise --forbid grid --forbid "
+        "replicated",
+        "all forbidden", 2);
   fails("{}", "", "'tables' is missing");
   fails(R"({"tables": []})", "", "there are no tables");
   fails(R"({"tables": [{"name": "a", "rows": -1}]})", "",
