@@ -895,6 +895,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       "--hot-rows is for --plan hot-rows; add that or leave it out");
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
+  only_for(app.get_option("--samples"), options.data.empty(), "synthetic clicks, not for --data");
+  only_for(app.get_option("--patience"), options.epochs == Options::kAutoEpochs, "--epochs auto");
   if (options.dense_precision == "auto")
     options.dense_precision = options.backend == "cuda" ? "tf32" : "fp32";
   for (const Refusal& refusal : kRefusals)

@@ -246,6 +246,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       });
   if (!parse(app, argc, argv)) return std::nullopt;
   check(options);
+  const auto only_for = [&](const char* name, bool right, const char* what) {
+    tessera::require<CLI::ValidationError>(right || app.count(name) == 0,
+                                           "{} is for {}; add that or leave it out", name, what);
+  };
+  only_for("--hot-rows", options.plan == "hot-rows", "--plan hot-rows");
+  only_for("--negatives", options.ranks_items(), "--model next-item");
+  only_for("--popularity", options.ranks_items(), "--model next-item");
+  only_for("--patience", app.count("--epochs") == 0 || options.epochs == Options::kAutoEpochs,
+           "--epochs auto");
   return options;
 }
 
