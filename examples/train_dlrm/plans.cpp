@@ -189,7 +189,7 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
         plan_layout(std::move(layout), constants_of(options, ranks).cluster, workload_of(options));
     require(
         layout.fault.ok() || options.table_files.empty(),
-        "{} {}: too little for the caches of tables in --table-files under --plan {}, which has "
+        "{} {}: too little for the caches of tables in --table-files under --plan {}, which needs "
         "room for the rows of four batches in each; give more, or a plan such as table-wise, "
         "which caches what there is room for ({})",
         options.backend == "cuda" ? "--device-memory" : "--host-memory",
