@@ -890,13 +890,15 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   tessera::require<CLI::ValidationError>(
       options.bind == "near" || options.communicator == "nccl",
       "--bind {} is for --communicator nccl; add that or leave it out", options.bind);
+  // a file of --config holds every option: only another value than the default is meant
+  tessera::require<CLI::ValidationError>(
+      options.samples == Options().samples || options.data.empty(),
+      "--samples is for synthetic clicks, not for --data; leave it out");
   tessera::require<CLI::ValidationError>(
       options.hot_rows == Options().hot_rows || options.plan == "hot-rows",
       "--hot-rows is for --plan hot-rows; add that or leave it out");
   for (const CLI::Option* option : cross)
     only_for(option, options.interaction == "cross", "--interaction cross");
-  only_for(app.get_option("--samples"), options.data.empty(), "synthetic clicks, not for --data");
-  only_for(app.get_option("--patience"), options.epochs == Options::kAutoEpochs, "--epochs auto");
   if (options.dense_precision == "auto")
     options.dense_precision = options.backend == "cuda" ? "tf32" : "fp32";
   for (const Refusal& refusal : kRefusals)

@@ -76,6 +76,9 @@ void check(Options& options) {
         "--virtual-ranks: gradients of replicated rows are summed rank by rank; choose another "
         "--plan");
   }
+  require<CLI::ValidationError>(
+      options.hot_rows == Options().hot_rows || options.plan == "hot-rows",
+      "--hot-rows is for --plan hot-rows; add that or leave it out");
   require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
                                 "--predictions are of --model ranking");
   require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
@@ -246,15 +249,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       });
   if (!parse(app, argc, argv)) return std::nullopt;
   check(options);
-  const auto only_for = [&](const char* name, bool right, const char* what) {
-    tessera::require<CLI::ValidationError>(right || app.count(name) == 0,
-                                           "{} is for {}; add that or leave it out", name, what);
-  };
-  only_for("--hot-rows", options.plan == "hot-rows", "--plan hot-rows");
-  only_for("--negatives", options.ranks_items(), "--model next-item");
-  only_for("--popularity", options.ranks_items(), "--model next-item");
-  only_for("--patience", app.count("--epochs") == 0 || options.epochs == Options::kAutoEpochs,
-           "--epochs auto");
   return options;
 }
 

@@ -342,6 +342,12 @@ def test_evaluate(binaries, folder):
     plain = run("accuracy", *given, "--data", folder / "clicks.csv")
     (folder / "other.txt").write_text("\n".join(line.replace(",", ";;") for line in lines[1:]))
     check(run("accuracy", *given, "--data", folder / "other.txt", "--separator", ";;", "--columns", lines[0]) == plain)
+    (folder / "semicolons.csv").write_text((folder / "clicks.csv").read_text().replace("|", ";"))
+    (folder / "semicolons.yaml").write_text(SCHEMA.replace('list: "|"', 'list: ";"'))
+    trained = train(binaries, folder / "semicolons", "--data", folder / "semicolons.csv", "--schema", folder / "semicolons.yaml",
+                    "--embedding-width", "8")
+    run("predict", "--checkpoint", folder / "semicolons", "--data", folder / "semicolons.csv", "--out", folder / "semicolons.csv.npy")
+    check(list(array.array("f", (folder / "semicolons.csv.npy").read_bytes()[-4 * TEST:])) == list(trained), "semicolons between entries")
     page = folder / "latency.html"
     text = run("latency", "--checkpoint", folder / "csv", "--batch-sizes", "1,70", "--threads", "1,2", "--loads", "0.3", "--seconds", "0.05",
                "--page", page, "--user-columns", "price,city,seen").splitlines()

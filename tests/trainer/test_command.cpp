@@ -328,6 +328,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--device-memory 1MiB", "--backend host takes no --device-memory");
   check_fails("--dense tf32", "--backend host takes no --dense tf32: ");
   check_fails("--host-memory 1MiB", "--host-memory needs --table-files");
+  check_fails("--samples 9 --data x", "--samples is for synthetic clicks");
   check_fails("--table-files x", "--table-files needs --host-memory");
   check_fails("--table-files x --host-memory 0", "--host-memory");
   check_fails("--table-files x --host-memory lots", "--host-memory");

@@ -354,6 +354,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--max-length 0", "--max-length");
   check_fails("--dropout 1", "--dropout");
   check_fails("--negatives 0", "--negatives");
+  check_fails("--hot-rows 5", "--hot-rows is for --plan hot-rows");
   check_fails("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
   check_fails("--log-q", "--log-q corrects for --popularity, which is 0");
   check_fails("--popularity -1", "--popularity");
