@@ -240,8 +240,8 @@ std::map<std::string, std::vector<double>> read_old_rounds(const std::string& pa
                          what, of.at(what).dump(), now.dump());
     };
     same("model", settings.model_file);
-    same("ids", batches.source);
     same("batch", batches.samples);
+    same("ids", batches.source);
     for (const json& c : old.at("laboratory").at("cases"))
       if (c.contains("rounds_ms"))
         rounds[c.at("name").get<std::string>()] = c.at("rounds_ms").get<std::vector<double>>();

@@ -616,7 +616,7 @@ TEST_CASE("wrong input is named with its file, line or element") {
   std::ofstream(shop.at("other.json"))
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
-  says(model + "--plans row-wise --pin a=row-wise", "--pin is for auto in --plans", 2);
+  says(model + "--plans row-wise --pin query=row-wise", "--pin is for auto in --plans", 2);
   says(model + "--which 1", "--which is for ghost:N in --ranks", 2);
   says(model + "--skew nan", "--skew: nan is not a number from 0 to 16", 2);
   says(model + "--plans auto,auto", "'auto' is in a list twice", 2);
