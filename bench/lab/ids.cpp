@@ -22,6 +22,7 @@ using plan::FeatureIds;
 Batches batches_of(const std::vector<FeatureIds>& features, std::int64_t samples, int most,
                    const std::string& path) {
   const std::int64_t there = features.front().samples();
+  require<DataError>(there > 0, "'{}' holds no samples", path);
   require<DataError>(there >= samples,
                      "'{}' has {} samples, fewer than a batch of {}; give --batch {} or less", path,
                      there, samples, there);
@@ -135,6 +136,10 @@ Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector
   for (std::size_t f = 0; f < features.size(); ++f) {
     const TableSpec& table = tables[static_cast<std::size_t>(feature_table[f])];
     const double hotness = features[f].hotness > 0 ? features[f].hotness : table.hotness;
+    require<DataError>(table.rows <= std::int64_t{1} << 32,
+                       "table '{}' has {} rows: ids are drawn for at most 2^32; give recorded ids "
+                       "with --ids, or fewer rows",
+                       table.name, table.rows);
     drawn.push_back({.rows = table.rows,
                      .alpha = table.skew < 0 ? skew : table.skew,
                      .min_hotness = static_cast<std::int32_t>(std::floor(hotness)),

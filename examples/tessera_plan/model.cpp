@@ -165,10 +165,11 @@ std::vector<std::string> feature_names(const Node& table, std::vector<double>& h
   std::vector<std::string> names;
   if (!table.has("features")) return names;
   for (const Node& feature : table.at("features").list()) names.push_back(feature.name());
+  require<DataError>(!names.empty(), "{}: the list is empty; name a feature, or leave the key out",
+                     table.at("features"));
   if (hotness.size() == 1) hotness.assign(names.size(), hotness.front());
-  require<DataError>(!names.empty() && names.size() == hotness.size(),
-                     "{}: {} names, but {} values of hotness", table.at("features"), names.size(),
-                     hotness.size());
+  require<DataError>(names.size() == hotness.size(), "{}: {} names, but {} values of hotness",
+                     table.at("features"), names.size(), hotness.size());
   return names;
 }
 

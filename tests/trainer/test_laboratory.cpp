@@ -615,6 +615,9 @@ TEST_CASE("wrong input is named with its file, line or element") {
   says(model + "--plans m.json", "--plans: 'm.json' is no plan file");
   std::ofstream(shop.at("other.json"))
       << R"({"tables": [{"name": "other", "rows": 9, "width": 4}]})";
+  std::ofstream(shop.at("many.json"))
+      << R"({"tables": [{"name": "many", "rows": 4294967297, "width": 4}]})";
+  says("--model many.json", "table 'many' has 4294967297 rows: ids are drawn for at most 2^32");
   says("--model other.json --plans mine.json", "plan file 'mine.json' is of other tables");
   says(model + "--plans row-wise --pin query=row-wise", "--pin is for auto in --plans", 2);
   says(model + "--which 1", "--which is for ghost:N in --ranks", 2);

@@ -274,6 +274,8 @@ TEST_CASE("constraints, and what cannot be") {
         "replicated",
         "all forbidden", 2);
   fails("{}", "", "'tables' is missing");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "features": []}]})", "",
+        "m.json:1: tables[0].features: the list is empty");
   fails(R"({"tables": []})", "", "there are no tables");
   fails(R"({"tables": [{"name": "a", "rows": -1}]})", "",
         "m.json:1: tables[0].rows: -1 is not in 1");
