@@ -176,7 +176,7 @@ TEST_CASE("what a colder tier refuses") {
 
   // records of a damaged checkpoint: place 7 for two keys, two places for a key, places that are
   // none, half a record, too few bytes
-  const std::int64_t bytes = 2 * 8 * sizeof(float);  // a vector and Adagrad's sums
+  const std::int64_t bytes = 2 * 16 * sizeof(float);  // a vector and Adagrad's sums
   const auto take = [&](const std::vector<std::int64_t>& keys, std::int64_t all) {
     ColdRows fresh;
     fresh.import_records(0, {bytes, keys, std::vector<std::uint8_t>(static_cast<std::size_t>(all))},
