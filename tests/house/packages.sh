@@ -29,6 +29,16 @@ whole() { # PREFIX: every header, and no path of this machine
   done
   if grep -rlF -e "$root" -e "$work" "$1"; then fail "installed files (above) name folders of this machine"; fi
 }
+from_pypi() { # VENV PACKAGE==VERSION: a tool in a folder of its own
+  [ -e "$1/${2%%=*}" ] && return
+  rm -rf "$1"
+  if ! python3 -m venv "$1" || ! "$1/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 "$2"; then
+    rm -rf "$1"
+    echo "${2%%=*} is not here and could not be installed"
+    exit 77
+  fi
+  touch "$1/${2%%=*}"
+}
 
 case $way in
   debian)
@@ -64,14 +74,7 @@ END
     ;;
   conan)
     venv=$3/conan_venv
-    if ! [ -x "$venv/bin/conan" ]; then
-      rm -rf "$venv"
-      if ! python3 -m venv "$venv" || ! "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 conan==2.34.0; then
-        rm -rf "$venv"
-        echo "conan is not here and could not be installed"
-        exit 77
-      fi
-    fi
+    from_pypi "$venv" conan==2.34.0
     export CONAN_HOME=$work/home
     fmt=$(echo '#include <fmt/core.h>
 FMT_VERSION' | "$compiler" -E -x c++ - | tail -n 1)
@@ -85,21 +88,28 @@ FMT_VERSION' | "$compiler" -E -x c++ - | tail -n 1)
     whole "$prefix"
     ;;
   conda)
-    python3 -c 'import yaml' || { echo "no PyYAML (Debian: python3-yaml)"; exit 77; }
-    # As conda build does: build.sh in a copy of the sources, then the recipe's test commands in a copy of its files.
-    mkdir "$work/source" "$work/test" "$work/prefix"
+    venv=$3/conda_venv
+    from_pypi "$venv" py-rattler-build==0.73.0
+    # The recipe packs the checkout that it is in. Tools and fmt are the machine's: empty packages have their names.
+    mkdir "$work/source"
     cp -r "$root"/{CMakeLists.txt,LICENSE,include,cmake,examples} "$work/source"
-    (cd "$work/source" && PREFIX=$work/prefix bash "$packages/conda/build.sh") >"$work/build.log"
-    python3 - "$packages/conda/meta.yaml" "$version" >"$work/commands" <<'END' || fail "the recipe is wrong"
-import sys, yaml
-recipe = yaml.safe_load(open(sys.argv[1]))
-assert (recipe["package"]["name"], recipe["package"]["version"]) == ("tessera", sys.argv[2]), recipe["package"]
-assert recipe["build"]["noarch"] == "generic" and "fmt >=9" in recipe["requirements"]["run"]
-print("set -e", *recipe["test"]["commands"], sep="\n")
+    "$venv/bin/python" - "$work" "$version" >"$work/build.log" 2>&1 <<'END' || { tail -n 60 "$work/build.log"; exit 1; }
+import sys, pathlib
+from rattler_build import Stage0Recipe, ToolConfiguration
+work, version = pathlib.Path(sys.argv[1]), sys.argv[2]
+channel = work / "channel"
+settings = dict(output_dir=channel, channels=[channel.as_uri()], package_format="tar.bz2")
+for name, there in (("cmake", "3.25"), ("ninja", "1"), ("cxx-compiler", "1"), ("fmt", "9")):
+    Stage0Recipe.from_dict({"package": {"name": name, "version": there}, "build": {"noarch": "generic", "script": "true"}}).run_build(**settings)
+recipe = Stage0Recipe.from_file(work / "source/cmake/packages/conda/recipe.yaml")
+(result,) = recipe.run_build(tool_config=ToolConfiguration(test_strategy="native"), **settings)
+print(*result.log, sep="\n")
+assert (result.name, result.version, result.platform) == ("tessera", version, "noarch"), result
+pathlib.Path(result.packages[0]).rename(work / "tessera.tar.bz2")
 END
-    (cd "$work/test" && mkdir -p cmake/packages/conan && cp -r "$packages/conan/test_package" cmake/packages/conan/ \
-      && PREFIX=$work/prefix bash "$work/commands") | tee "$work/said" | tail -n 1
-    grep -q "tessera $version cuts the table into 4 shards" "$work/said" || fail "the recipe's test of version $version does not say so"
+    grep -F "tessera $version cuts the table into 4 shards" "$work/build.log" || fail "the recipe's test of version $version does not say so"
+    mkdir "$work/prefix"
+    tar -xf "$work/tessera.tar.bz2" -C "$work/prefix" --exclude=info  # the tool's own files
     whole "$work/prefix"
     ;;
   *) echo "a package is debian, vcpkg, conan or conda"; exit 2 ;;
