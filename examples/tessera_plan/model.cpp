@@ -82,15 +82,15 @@ class Node {
   double number(double least, double most) const {
     require<DataError>(json_.is_number(), "{}: must be a number", *this);
     const double value = json_.get<double>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this, value,
-                       least, most);
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this,
+                       json_.dump(), least, most);
     return value;
   }
   std::int64_t whole(std::int64_t least, std::int64_t most) const {
     require<DataError>(json_.is_number_integer(), "{}: must be a whole number", *this);
     const auto value = json_.get<std::int64_t>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this, value,
-                       least, most);
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", *this,
+                       json_.dump(), least, most);
     return value;
   }
   std::string text() const {

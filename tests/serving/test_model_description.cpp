@@ -171,6 +171,9 @@ TEST_CASE("what is no description is refused with the file and the place") {
   check("\"unknown_row\":1", "\"unknown_row\":100", "outside its 100 rows");
   check("1.2345678", "1.2.3", "a number");
   check("1.2345678", "1e999", "the number is too large");
+  check("1.2345678", "01.5", "a number begins with 0");
+  for (const char* number : {".5", "-.5", "1.", "1.e2", "+1", "-", "1e"})
+    check("1.2345678", number, "a number is expected here");
   CHECK(fault_of(text.substr(0, text.size() / 2)).find("model.json") != std::string::npos);
 }
 

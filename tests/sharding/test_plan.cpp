@@ -392,6 +392,13 @@ TEST_CASE("rows given at run time; faults are named") {
   CHECK(
       describe(P::layout({4}, huge).fault).find("no more than 9007199254740992 can be numbered") !=
       std::string::npos);
+  using Both = Plan<RowWise<Table<"a", dynamic_rows, 8>>, RowWise<Table<"b", dynamic_rows, 8>>>;
+  constexpr std::int64_t half = std::int64_t{1} << 52;
+  const detail::TableRows halves[] = {{"a", half}, {"b", half}};
+  CHECK(Both::layout({4}, halves).fault.ok());
+  const detail::TableRows more[] = {{"a", half}, {"b", half + 1}};
+  CHECK(describe(Both::layout({4}, more).fault).find("no more than 4503599627370496 can be") !=
+        std::string::npos);
   CHECK(describe(P::layout({0}, good).fault).find("a layout for 0 ranks") != std::string::npos);
   CHECK(describe(P::layout({-2}, good).fault).find("a layout for -2 ranks") != std::string::npos);
   const detail::TableRows none[] = {{"a", 0}};

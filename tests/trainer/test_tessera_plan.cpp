@@ -279,6 +279,11 @@ TEST_CASE("constraints, and what cannot be") {
   fails(R"({"tables": []})", "", "there are no tables");
   fails(R"({"tables": [{"name": "a", "rows": -1}]})", "",
         "m.json:1: tables[0].rows: -1 is not in 1");
+  fails(R"({"tables": [{"name": "a", "rows": 9223372036854775808}]})", "",
+        "m.json:1: tables[0].rows: 9223372036854775808 is not in 1");
+  fails(R"({"tables": [{"name": "a", "rows": 1099511627776, "width": 65536},
+                       {"name": "b", "rows": 1, "width": 65536}]})",
+        "", "table 'b' has 1 rows, but with its width, and the tables before it, no more than 0");
   fails(R"({"tables": [{"name": "a", "rows": "x"}]})", "",
         "m.json:1: tables[0].rows: 'x' is neither a whole number nor 'from data'");
   fails(R"({"tables": [{"name": "a\nb", "rows": 5}]})", "",

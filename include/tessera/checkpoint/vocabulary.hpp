@@ -77,7 +77,8 @@ inline std::int64_t read_vocabulary_step(const CheckpointReader& reader, std::st
 
 /// Restores a vocabulary from a checkpoint's folder, on any number of ranks. Each rank reads all
 /// records and keeps its own. Call it after load_checkpoint, which verifies the files. Throws
-/// DataError for what is missing, InvalidArgument for records of other tables.
+/// DataError for what is missing, InvalidArgument for records of other tables; the tables before
+/// those are loaded then.
 template <class Vocabulary>
 void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary,
                      std::string_view name = "vocabulary") {

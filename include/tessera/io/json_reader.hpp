@@ -156,9 +156,17 @@ TESSERA_INLINE double JsonReader::real() {
          std::string_view("+-.eE0123456789").find(text_[at_]) != std::string_view::npos)
     ++at_;
   double value = 0;
-  const NumberText kind = parse_number(text_.substr(begin, at_ - begin), value);
+  std::string_view digits = text_.substr(begin, at_ - begin);
+  const NumberText kind = parse_number(digits, value);
   check(kind != NumberText::too_large, begin, "the number is too large");
-  check(kind == NumberText::number && text_[begin] != '+', begin, "a number is expected here");
+  digits.remove_prefix(digits.starts_with('-'));
+  const auto digit = [&](std::size_t i) {
+    return i < digits.size() && digits[i] >= '0' && digits[i] <= '9';
+  };
+  const std::size_t point = digits.find('.');
+  check(kind == NumberText::number && digit(0) && (point == digits.npos || digit(point + 1)), begin,
+        "a number is expected here");
+  check(digits[0] != '0' || !digit(1), begin, "a number begins with 0");
   return value;
 }
 

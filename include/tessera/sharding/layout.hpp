@@ -227,8 +227,8 @@ struct Layout {
 
 namespace detail {
 
-/// Elements that a table may have, so that counting those of a rank in bytes does not overflow.
-inline constexpr std::int64_t max_table_elements = std::int64_t{1} << 56;
+/// Elements that all tables may have, so that counting those of a rank in bytes does not overflow.
+inline constexpr std::int64_t max_elements = std::int64_t{1} << 56;
 
 /// Returns no fault if there is a rank.
 constexpr PlanFault check_ranks(const Topology& topology) {
@@ -308,12 +308,15 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table,
                                                                 : layout.tables);
   if (const int i = tables.duplicate(layout.tables); i >= 0)
     blame(PlanFault::Kind::duplicate_table, layout.tables[i].name);
+  std::int64_t room = max_elements;
   for (const TableSpec& table : layout.tables) {
     if (table.rows <= 0) blame(PlanFault::Kind::no_rows, table.name, table.rows);
     if (table.width <= 0)
       blame(PlanFault::Kind::no_width, table.name, table.width);
-    else if (table.rows > max_table_elements / table.width)
-      blame(PlanFault::Kind::too_large, table.name, table.rows, max_table_elements / table.width);
+    else if (table.rows > room / table.width)
+      blame(PlanFault::Kind::too_large, table.name, table.rows, room / table.width);
+    else if (table.rows > 0)
+      room -= table.rows * table.width;
   }
   if (!one_feature_per_table)
     if (const int i = NameIndex(layout.features).duplicate(layout.features); i >= 0)
@@ -427,8 +430,10 @@ TESSERA_INLINE std::string describe(const PlanFault& fault) {
                                fault.found);
     case PlanFault::Kind::too_large:
       return detail::formatted(
-          "Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name,
-          fault.found, fault.limit);
+          "Plan: table '{}' has {} rows, but with its width, and the tables before it, no more "
+          "than "
+          "{} can be numbered",
+          name, fault.found, fault.limit);
     case PlanFault::Kind::no_ranks:
       return detail::formatted("Plan: a layout for {} ranks; give at least one", fault.found);
     case PlanFault::Kind::bad_table:

@@ -133,7 +133,7 @@ struct PlanIsSound : PlanFaultIs<Kind, Facts...> {
   static_assert(!is<no_rows> && !is<no_width>,
                 "Plan: the rows and the width of a table must be positive (docs/errors.md)");
   static_assert(!is<too_large>,
-                "Plan: a table has more elements than can be numbered (docs/errors.md)");
+                "Plan: the tables have more elements than can be numbered (docs/errors.md)");
   static_assert(!is<outside>,
                 "Plan: a policy's rectangle reaches outside its table, or ends before it begins "
                 "(docs/errors.md)");
