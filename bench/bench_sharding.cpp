@@ -246,8 +246,9 @@ int main(int argc, char** argv) try {
   int count = static_cast<int>(rest.size());
   benchmark::Initialize(&count, rest.data());
   if (count > 1)
-    return support::fail("bench_sharding",
-                         fmt::format("there is no option '{}' (see --help)", rest[1]), 2);
+    return support::fail(
+        "bench_sharding",
+        fmt::format("there is no option '{}' without --model (see --help)", rest[1]), 2);
   plan::Constants constants;
   if (want_calibration || !files.empty()) {
     require(std::filesystem::is_directory(out), "--out {}: no such folder", out);

@@ -405,8 +405,7 @@ std::optional<Options> parse(int argc, char** argv) {
           0, 1e9)
       ->option_text("GIB [the cluster's]");
   between(app.add_option("--reserve", o.reserve, "GiB per rank that tables may not use"), 0, 1e9);
-  app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
-      ->check(CLI::PositiveNumber)
+  between(app.add_option("--batch", o.batch, "Samples of a step, over all ranks"), 1, 1e12)
       ->option_text("B [the file's, or 65536]");
   between(app.add_option("--skew", o.skew, "Exponent of the ids' power law"), 0, 16)
       ->option_text("A [the file's, or 1.05]");

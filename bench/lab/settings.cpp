@@ -79,7 +79,8 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->check(CLI::Range(1, 1'000'000));
   app.add_option("--rounds", o.rounds, "In each, every case has its turn once")
       ->check(CLI::Range(1, 10'000));
-  app.add_option("--seed", o.seed, "Of the turns, and of ids that are drawn");
+  support::limit(app.add_option("--seed", o.seed, "Of the turns, and of ids that are drawn"),
+                 std::uint64_t{0}, ~std::uint64_t{0}, "N");
   app.add_option(
          "--cluster", o.cluster,
          "Constants of the predictions and of auto: dgx-a100, hgx-h200, cpu, host, or a file")

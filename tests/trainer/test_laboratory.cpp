@@ -622,6 +622,7 @@ TEST_CASE("wrong input is named with its file, line or element") {
   says(model + "--plans row-wise --pin query=row-wise", "--pin is for auto in --plans", 2);
   says(model + "--which 1", "--which is for ghost:N in --ranks", 2);
   says(model + "--skew nan", "--skew: nan is not a number from 0 to 16", 2);
+  says(model + "--seed -1", "--seed: -1 is not a number from 0 to 18446744073709551615", 2);
   says(model + "--plans auto,auto", "'auto' is in a list twice", 2);
   says(model + "--axes colour", "colour not in {deduplicate,optimizer,codec,precision,overlap}", 2);
   says(model + "--axes overlap,overlap", "'overlap' is in a list twice", 2);
