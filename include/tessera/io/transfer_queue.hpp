@@ -125,8 +125,8 @@ class TransferQueue {
   ::io_uring queue_{};
   unsigned depth_ = 0;
   std::vector<std::pair<std::size_t, std::size_t>> again_;  // which, and bytes done
-#endif
   bool ring_ = false;
+#endif
 };
 
 }}}  // namespace tessera::v0::detail
