@@ -553,8 +553,7 @@ TEST_CASE("another training's folder is refused, and so is one that another prog
   };
   {
     const FolderLock lock(folder.path);
-    fails("",
-          "another program or save writes to the checkpoints in '" + folder.path.string() + "'");
+    fails("", "another program or save writes to '" + folder.path.string() + "'");
   }
   CHECK(detail::checkpoint_steps(folder.path).empty());
   results(tiny + "--save-every 5");

@@ -109,8 +109,8 @@ inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::p
 
 }  // namespace detail
 
-/// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints as
-/// long as it exists. It ends with the process, however that ends. Does nothing on file systems
+/// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints, or
+/// another, as long as it exists. It ends with the process, however that ends. Does nothing on file systems
 /// without locks (NFS; Lustre that is mounted without them).
 class FolderLock {
  public:
@@ -122,8 +122,8 @@ class FolderLock {
     const auto end = Clock::now() + std::chrono::seconds(2);
     while (!folder_.try_lock()) {
       require<DataError>(Clock::now() < end,
-                         "another program or save writes to the checkpoints in '{}': wait for it, "
-                         "or give another folder",
+                         "another program or save writes to '{}': wait for it, or give another "
+                         "folder",
                          directory.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -160,14 +160,24 @@ inline std::string increment_of(const std::filesystem::path& directory, std::str
   return {};
 }
 
-/// Gives a folder its name at once; one that had it before is removed.
+/// Gives a folder its name; one that had it before is removed. It has the name at once, but on file
+/// systems that exchange no names, as Lustre: there a folder that is replaced loses its name first.
 inline void replace_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-  const bool exchanged = errno == EEXIST && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD,
-                                                        to.c_str(), RENAME_EXCHANGE) == 0;
-  require<DataError>(exchanged, "cannot rename '{}' to '{}': {}", from.string(), to.string(),
+  const auto rename = [](const std::filesystem::path& a, const std::filesystem::path& b,
+                         unsigned flags) {
+    return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), flags) == 0;
+  };
+  std::filesystem::path old = from;
+  bool renamed = rename(from, to, RENAME_NOREPLACE);
+  if (renamed) return;
+  if (errno == EEXIST) renamed = rename(from, to, RENAME_EXCHANGE);
+  if (!renamed && (errno == EINVAL || errno == ENOSYS)) {
+    old = to.parent_path() / (std::string(kRemovedPrefix) + to.filename().string());
+    renamed = (rename(to, old, 0) || errno == ENOENT) && rename(from, to, 0);
+  }
+  require<DataError>(renamed, "cannot rename '{}' to '{}': {}", from.string(), to.string(),
                      std::strerror(errno));
-  std::filesystem::remove_all(from);
+  std::filesystem::remove_all(old);
 }
 
 /// Keeps, of the checkpoints up to step `newest`, the one just saved, the `keep` highest steps.
