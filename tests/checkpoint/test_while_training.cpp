@@ -397,6 +397,13 @@ TEST_CASE(
   note(then);
   CHECK_THROWS_WITH_AS(save_increment(c, folder.path, changed, base, 1),
                        doctest::Contains("has the same step"), DataError);
+  CheckpointBase other = base;
+  ++other.crc;
+  CHECK_THROWS_WITH_AS(save_increment(c, folder.path, changed, other, 2),
+                       doctest::Contains("is not the base that the increment was given"),
+                       DataError);
+  CHECK_THROWS_WITH_AS(save_increment(c, folder.path / "elsewhere", changed, base, 2),
+                       doctest::Contains("step-000000000001"), DataError);
   save_increment(c, folder.path, changed, base, 2);
   const auto reload = [&] {
     fill(tables, 99);

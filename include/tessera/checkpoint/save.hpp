@@ -162,6 +162,13 @@ class Save {
     if (!options_.locked) lock_.emplace(directory_);
     const std::string name = checkpoint_name(manifest_.step);
     require(manifest_.base != name, "checkpoint: the increment of '{}' has the same step", name);
+    if (!manifest_.base.empty()) {
+      const auto [base, crc] = read_manifest(directory_ / manifest_.base);
+      require<DataError>(crc == manifest_.base_crc && base.base.empty(),
+                         "checkpoint: '{}' is not the base that the increment was given; save a "
+                         "whole checkpoint",
+                         (directory_ / manifest_.base).string());
+    }
     if (std::filesystem::exists(directory_ / name)) {
       const std::string needs = increment_of(directory_, name);
       require(needs.empty(),
