@@ -60,11 +60,13 @@ tessera_status tessera_load(tessera_collection* collection, tessera_vocabulary* 
     of->add_to(contents);
     tessera::LoadOptions options;
     if (vocabulary != nullptr) options.extra = {"vocabulary.*"};
-    load_checkpoint(*of->communicator, folder, contents, options);
+    std::optional<tessera::detail::StoredVocabulary<decltype(vocabulary->keys)>> stored;
     if (vocabulary != nullptr)
       tessera::detail::on_all_ranks(*of->communicator, [&] {
-        tessera::load_vocabulary(folder, checked(vocabulary, name, "vocabulary").keys);
+        stored.emplace(folder, checked(vocabulary, name, "vocabulary").keys, "vocabulary");
       });
+    load_checkpoint(*of->communicator, folder, contents, options);
+    if (stored) stored->load(vocabulary->keys);
   });
 }
 

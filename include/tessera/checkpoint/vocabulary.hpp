@@ -73,23 +73,40 @@ inline std::int64_t read_vocabulary_step(const CheckpointReader& reader, std::st
   return static_cast<std::int64_t>(step->second);
 }
 
+/// What a vocabulary takes from a checkpoint: this rank's records, found fit for it.
+template <class Vocabulary>
+struct StoredVocabulary {
+  using Records = decltype(std::declval<const Vocabulary&>().export_records(0));
+  std::int64_t step;
+  std::vector<Records> tables{};
+
+  StoredVocabulary(const std::filesystem::path& folder, const Vocabulary& vocabulary,
+                   std::string_view name) {
+    CheckpointReader reader(folder);
+    step = read_vocabulary_step(reader, name);
+    for (int t = 0; t < vocabulary.tables(); ++t) {
+      const auto records = read_vocabulary_records<Records>(reader, t, name);
+      tables.push_back(vocabulary.own_records(t, std::span(&records, 1)));
+    }
+  }
+
+  void load(Vocabulary& vocabulary) const {
+    for (std::size_t t = 0; t < tables.size(); ++t)
+      vocabulary.import_records(static_cast<int>(t), std::span(&tables[t], 1));
+    vocabulary.set_step(step);
+  }
+};
+
 }  // namespace detail
 
 /// Restores a vocabulary from a checkpoint's folder, on any number of ranks. Each rank reads all
 /// records and keeps its own. Call it after load_checkpoint, which verifies the files. Throws
-/// DataError for what is missing, InvalidArgument for records of other tables; the tables before
-/// those are loaded then.
+/// DataError for what is missing, InvalidArgument for records of other tables; the vocabulary is as
+/// before then.
 template <class Vocabulary>
 void load_vocabulary(const std::filesystem::path& folder, Vocabulary& vocabulary,
                      std::string_view name = "vocabulary") {
-  using Records = decltype(vocabulary.export_records(0));
-  CheckpointReader reader(folder);
-  const std::int64_t step = detail::read_vocabulary_step(reader, name);
-  for (int t = 0; t < vocabulary.tables(); ++t) {
-    const auto records = detail::read_vocabulary_records<Records>(reader, t, name);
-    vocabulary.import_records(t, std::span(&records, 1));
-  }
-  vocabulary.set_step(step);
+  detail::StoredVocabulary<Vocabulary>(folder, vocabulary, name).load(vocabulary);
 }
 
 /// Gives a vocabulary of other tables the keys of a checkpoint's: table t those of table sources[t],

@@ -106,6 +106,10 @@ class Vocabulary<Comm, Cuda, Own> {
   tessera::detail::VocabularyRecords export_records(int table) const {
     return store_.export_records(table);
   }
+  tessera::detail::VocabularyRecords own_records(
+      int table, std::span<const tessera::detail::VocabularyRecords> parts) const {
+    return layout_.own_records(table, parts);
+  }
   void import_records(int table, std::span<const tessera::detail::VocabularyRecords> parts) {
     store_.import_records(table, layout_.own_records(table, parts));
     step_ = std::max(step_, detail::last_vocabulary_step(parts));

@@ -170,6 +170,13 @@ class Vocabulary<Comm, Host, Own> {
     return from;
   }
 
+  /// Returns, of records that any ranks exported, those that this rank decides about: import_records
+  /// takes them, too. Throws as that does.
+  detail::VocabularyRecords own_records(int table,
+                                        std::span<const detail::VocabularyRecords> parts) const {
+    return layout_.own_records(table, parts);
+  }
+
   /// Replaces what is known of a table by records that any ranks exported, in any order, joined or
   /// not; takes those that this rank decides about. `step()` becomes at least the last step of the
   /// records. Throws InvalidArgument for records of another table or with other options, and then
