@@ -4,11 +4,13 @@
 
 #include <tessera/checkpoint/file.hpp>
 #include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/manifest.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/io/crc32.hpp>
 #include <tessera/io/safetensors_header.hpp>
+#include <tessera/io/temporary_file.hpp>
 #include <tessera_serving/key_table.hpp>
 #include <tessera_serving/row_format.hpp>
 
@@ -290,6 +292,9 @@ void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& t
 inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                               const std::filesystem::path& file,
                               const FreezeOptions& options = {}) {
+  require(!std::filesystem::exists(file.parent_path() / detail::Manifest::kFile),
+          "freeze_checkpoint: '{}' is in a checkpoint's folder; write the tables beside it",
+          file.string());
   CheckpointReader reader(checkpoint);
   const std::vector<detail::TableToFreeze> tables = detail::tables_to_freeze(reader, options);
   reader.verify(0, reader.chunks());
@@ -310,10 +315,8 @@ inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
         detail::formatted("{} {}", to_string(table.format), table.width());
     infos.push_back(table.info);
   }
-  std::filesystem::path partial = file;
-  partial += ".partial";
+  const std::filesystem::path partial = detail::partial_path(file);
   std::error_code error;
-  std::filesystem::remove(partial, error);
   try {
     detail::FrozenFileWriter to(partial, std::move(metadata), std::move(infos));
     for (const detail::KeysToFreeze& k : keys) {

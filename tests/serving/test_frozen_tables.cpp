@@ -397,8 +397,11 @@ TEST_CASE("what cannot be frozen leaves no file") {
     CHECK(text.find("query.safetensors', table 'query', row 17, column 3: nan") !=
           std::string::npos);
     CHECK(!std::filesystem::exists(folder.path / "frozen"));
-    CHECK(!std::filesystem::exists(folder.path / "frozen.partial"));
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      CHECK(entry.path().filename() == "run");
   }
+  CHECK_THROWS_WITH_AS(freeze_checkpoint(checkpoint, checkpoint / "tables"),
+                       doctest::Contains("is in a checkpoint's folder"), InvalidArgument);
   values[17 * 20 + 3] = 70000;  // no half
   embeddings.tables().set("query", {values.data(), 300, 20});
   save_checkpoint(self, folder.path / "run", contents, 2);
@@ -424,6 +427,28 @@ std::int64_t own_bytes(const std::filesystem::path& file) {
     }
   }
   return mappings > 0 ? own : -1;
+}
+
+TEST_CASE("threads that freeze one file at a time leave a whole one") {
+  const TemporaryFolder folder;
+  SelfCommunicator self;
+  EmbeddingCollection<Served, Sgd, Host, SelfCommunicator> embeddings(self, Host(), {});
+  CheckpointContents contents;
+  contents.add(embeddings);
+  save_checkpoint(self, folder.path / "run", contents, 1);
+  const std::filesystem::path checkpoint = *latest_checkpoint(folder.path / "run");
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  for (std::string& text : texts)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10 && text.empty(); ++i)
+        text = message_of([&] {
+          freeze_checkpoint(checkpoint, folder.path / "frozen");
+          static_cast<void>(FrozenTables(folder.path / "frozen"));
+        });
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(texts == std::vector<std::string>(4));
 }
 
 TEST_CASE("processes serve parts of one file, whose memory they share") {

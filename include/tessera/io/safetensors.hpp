@@ -6,6 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/io/mapped_file.hpp>
 #include <tessera/io/safetensors_header.hpp>
+#include <tessera/io/temporary_file.hpp>
 #include <tessera/io/text.hpp>
 
 #include <algorithm>
@@ -152,8 +153,7 @@ class SafetensorsWriter {
       return detail::tensor_type_size(a.info.type) > detail::tensor_type_size(b.info.type);
     });
     const std::string header = detail::format_safetensors_header(metadata_, place());
-    std::filesystem::path partial = path;
-    partial += ".partial";
+    const std::filesystem::path partial = detail::partial_path(path);
     std::ofstream file(partial, std::ios::binary | std::ios::trunc);
     require<DataError>(file.is_open(), "cannot create '{}': {}", partial.string(),
                        std::strerror(errno));

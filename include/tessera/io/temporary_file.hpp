@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -18,6 +19,14 @@
 #include <utility>
 
 namespace tessera { inline namespace v0 { namespace detail {
+
+/// Returns a name beside a file, for what becomes the file when it is complete: no other process,
+/// and no other call, gets the same.
+inline std::filesystem::path partial_path(std::filesystem::path file) {
+  static std::atomic<int> calls{0};
+  file += formatted(".partial-{}-{}", ::getpid(), ++calls);
+  return file;
+}
 
 /// A file without a name in a folder: gone when it is destroyed, or the process ends, however that
 /// ends. Bytes are added at the end and read anywhere. Throws DataError, naming the folder, if
