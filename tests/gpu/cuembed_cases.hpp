@@ -412,6 +412,21 @@ TEST_CASE("cuembed: nothing to do is done, tables and rows at any address are se
                                  &bytes);
 }
 
+TEST_CASE("cuembed backward: negative indices add nothing, whichever they are") {
+  const Cuda backend;
+  const OnGpu<std::int32_t> indices(backend, std::vector<std::int32_t>{0, 2, -1, -2, -70000}),
+      samples(backend, std::vector<std::int32_t>{0, 1, 2, 2, 1});
+  const OnGpu<float> gradients(backend, std::vector<float>(12, 1.0f)),
+      weights(backend, std::vector<float>(5, 1.0f));
+  for (const bool weighted : {false, true}) {
+    const OnGpu<float> out(backend, std::vector<float>(12, 7.0f));
+    cuembed::EmbeddingBackward<float, std::int32_t>(
+        gradients.data(), 4, 3, 5, indices.data(), samples.data(), nullptr,
+        weighted ? weights.data() : nullptr, false, out.data(), nullptr, backend);
+    CHECK((out.read() == std::vector<float>{1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1}));
+  }
+}
+
 TEST_CASE("cuembed forward is captured, backward with a backend, and both give the same bits") {
   Random random(3);
   const Shape shape{40, 36, 8};

@@ -46,7 +46,17 @@ void check_lookup(int padding) {
       groups.push_back(random_bags<Id>(random, bags - longest, longest, rows,
                                        groups.size() % 2 == 0 ? 0 : rows, c));
   for (std::size_t g = 0; g < groups.size(); g += 2)  // and some whose bad ids were taken out
-    for (std::size_t i = g; i < groups[g].ids.size(); i += 5) groups[g].ids[i] = -1;
+    for (std::size_t i = g; i < groups[g].ids.size(); i += 5) {
+      groups[g].ids[i] = -1;
+      if (!groups[g].weights.empty()) groups[g].weights[i] = i % 2 == 0 ? INFINITY : NAN;
+    }
+  if constexpr (sizeof(Id) == 8)  // and a rank's part of a table of more than 2^33 rows
+    for (HostBags<Id>& group : groups)
+      if (group.row_bias != 0) {
+        group.row_bias -= std::int64_t{1} << 33;
+        for (Id& id : group.ids)
+          if (id >= 0) id += Id{1} << 33;
+      }
   groups.push_back({});                                                          // no bags
   groups.push_back(random_bags<Id>(random, 1, 0, rows, 0, Coefficients::none));  // one empty bag
   const std::int64_t columns = static_cast<std::int64_t>(groups.size()) * (Width + padding);

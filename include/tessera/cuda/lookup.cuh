@@ -84,7 +84,10 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::most_raw_in_flight;
   constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
-  const T* const of_lane = as_base(arena + bags.row_bias * Width + lane * Lanes::vector);
+  // Ids of 64 bits may be beyond 2^32 in a table that is cut by rows: they become the arena's rows.
+  constexpr bool wide = sizeof(*bags.ids) == 8;
+  const T* const of_lane =
+      as_base(arena + (wide ? 0 : bags.row_bias * Width) + lane * Lanes::vector);
   const auto* const ids = as_base(bags.ids + begin);
   const auto* const weights = Weighted ? bags.weights + begin : nullptr;
   const auto load = [&](std::uint32_t id) {
@@ -92,7 +95,8 @@ __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restri
   };
   const auto id_at = [&](int k) {
     const auto id = ids[k];
-    return id < 0 ? absent : static_cast<std::uint32_t>(id);
+    const auto bias = wide ? static_cast<std::uint32_t>(bags.row_bias) : 0u;
+    return id < 0 ? absent : static_cast<std::uint32_t>(id) + bias;
   };
   std::uint32_t next[flight];
   const auto read_ids = [&](int k) {
@@ -191,12 +195,14 @@ __global__ void __launch_bounds__(lookup_threads)
   for (; i < end; i += flight) {
     RawRow<T, Lanes> rows[flight];
     load_flight<T, Width>(arena, bags.row_bias, ids, lane, rows);
+    bool there[flight];
+    for (int r = 0; r < flight; ++r) there[r] = ids[r] >= 0;
     read_ids(i + flight);  // while the rows are on their way
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
       while (bag_end <= i + r) finish_bag();  // NOLINT(bugprone-infinite-loop): it moves bag_end
-      if (bags.weights != nullptr)
-        multiply_add_row(sum, bags.weights[i + r], widen(rows[r]));
+      if (bags.weights != nullptr)            // one of a negative id may be infinite or NaN
+        multiply_add_row(sum, there[r] ? bags.weights[i + r] : 0.0f, widen(rows[r]));
       else
         add_row(sum, widen(rows[r]));
     }
