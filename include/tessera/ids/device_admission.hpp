@@ -28,10 +28,12 @@ class DeviceAdmission {
              std::vector<std::int64_t>& ends) {
     checks.report.raise(backend, layout);
     check_features(batch, features.size());
+    for (const int f : features)
+      checks.template require_room<Id>(layout.tables[layout.feature_table[f]]);
     offsets_given_ = !batch.one_hot();
     make_jobs(layout, features, batch);
     run(backend, batch, checks);
-    checks.report.send(backend, features);
+    checks.report.send(backend, layout, features);
     const bool known = checks.sizes == SizesNeeded::none ||
                        (checks.sizes == SizesNeeded::bounds && !batch.bounds.empty());
     if (offsets_given_ && !known) {

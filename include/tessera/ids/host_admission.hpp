@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +52,13 @@ struct IdChecks {
   BadIds bad_ids = BadIds::throw_error;
   IdReport<Backend>& report;
   SizesNeeded sizes = SizesNeeded::exact;
+
+  /// Throws InvalidArgument if bad ids may become rows that an Id cannot hold.
+  template <IdType Id>
+  void require_room(const TableSpec& table) const {
+    require(bad_ids != BadIds::wrap || table.rows - 1 <= std::numeric_limits<Id>::max(),
+            "BadIds::wrap: table '{}' has {} rows; give ids of 64 bits", table.name, table.rows);
+  }
 };
 
 /// How AdmittedBatch makes ids fit for use if the host can read a backend's memory: ids are read
@@ -139,6 +147,7 @@ class HostAdmission {
                     const FeatureSpec& feature, const TableSpec& table,
                     const IdChecks<Backend>& checks, std::uint64_t& bad_count) {
     const BadIds policy = checks.bad_ids;
+    checks.template require_room<Id>(table);
     op::Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
     const std::int64_t first = bags.begin(0);

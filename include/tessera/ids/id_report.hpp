@@ -7,6 +7,7 @@
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/buffer.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -67,9 +68,13 @@ class IdReport<Backend, false> {
   op::InputFault* fault() const { return fault_.data(); }
 
   /// Sends news after work of `backend` that may have found a fault: its news is on the way.
-  /// `features`: those of the batch.
-  void send(const Backend& backend, std::span<const int> features) {
-    features_.assign(features.begin(), features.end());
+  /// `features`: those of the batch. Waits for the news of a batch of other features.
+  void send(const Backend& backend, const Layout& layout, std::span<const int> features) {
+    if (!std::equal(features_.begin(), features_.end(), features.begin(), features.end())) {
+      if (!features_.empty()) backend.synchronize();
+      raise(backend, layout);
+      features_.assign(features.begin(), features.end());
+    }
     backend.copy(seen_.data(), fault_.data(), sizeof(op::InputFault));
   }
   /// Throws what is known by now. `backend`: the one that does the work on ids.
