@@ -154,4 +154,9 @@ TEST_CASE("what ranks do not agree about is found, within a node and between nod
           std::vector<float> values(8);
           h.all_reduce(std::span(values), h.rank() < 2 ? ts::Reduction::sum : ts::Reduction::max);
         }).find("makes another call") != std::string::npos);
+  // each node agrees with the same place on the other
+  CHECK(text_of([](auto& h) {
+          float value = 1;
+          h.broadcast(std::span(&value, 1), h.rank() % 2 == 0 ? 1 : 3);
+        }).find("names root") != std::string::npos);
 }

@@ -121,6 +121,11 @@ TEST_CASE("of launchers that start each other the inner one counts") {
     CHECK(job.size == 8);
     CHECK(job.launcher == job_of(inner).launcher);
   }
+  // srun --mpi=pmi2 sets MPICH's variables, too: they say the same, and no local rank
+  const Variables pmi2 = kSlurm + Variables{{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}};
+  CHECK(job_of(pmi2).launcher == "srun");
+  CHECK(job_of(pmi2).address == job_of(kSlurm).address);
+  CHECK(job_of(pmi2).local_rank == job_of(kSlurm).local_rank);
   // a batch script's own process is no task of srun's
   CHECK(job_of({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).size == 1);
 }

@@ -256,6 +256,15 @@ TEST_CASE("a late rank is named, by all and to itself") {
   CHECK(run(0ms) == Faults(3));
 }
 
+TEST_CASE("a timeout beyond the clock is none") {
+  CHECK(texts_of_ranks(2,
+                       [&](ts::ThreadCommunicator& c) {
+                         if (c.rank() == 1) std::this_thread::sleep_for(50ms);
+                         c.barrier();
+                       },
+                       {.timeout = std::chrono::nanoseconds::max()}) == Faults(2));
+}
+
 TEST_CASE("deadlines that meet arrivals: all ranks finish a collective, or none does") {
   for (int i = 0; i < 200; ++i) {
     const Faults texts = texts_of_ranks(

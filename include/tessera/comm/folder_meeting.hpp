@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/deadline.hpp>
 #include <tessera/core/error.hpp>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class FolderMeeting {
         rank_(rank),
         size_(size),
         timeout_(timeout),
-        deadline_(Clock::now() + timeout) {
+        deadline_(deadline_after(timeout)) {
     std::random_device random;
     for (int i = 0; i < 4; ++i) word_ += formatted("{:08x}", random());
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/call_record.hpp>
+#include <tessera/comm/deadline.hpp>
 #include <tessera/comm/gloo_connections.hpp>
 #include <tessera/comm/gloo_device.hpp>
 #include <tessera/concepts/communicator.hpp>
@@ -151,7 +152,7 @@ class GlooMessenger final : public CallRecord {
 
   /// Waits until every peer has called `fail` too, or is gone, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
-    const auto deadline = Clock::now() + time;
+    const auto deadline = deadline_after(time);
     words_->for_each_peer([&](int peer) {
       Peer& other = peer_of(peer);
       while (other.end != nullptr && !other.end_known && Clock::now() < deadline) {

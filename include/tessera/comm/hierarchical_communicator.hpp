@@ -104,6 +104,13 @@ class HierarchicalCommunicator {
   template <Exchangeable T>
   void broadcast(std::span<T> values, int root) {
     detail::check_root(rank(), size(), root);
+    std::vector<int> roots(index(size()));
+    all_gather<int>({&root, 1}, roots, std::vector<std::size_t>(roots.size(), 1));
+    for (std::size_t r = 0; r < roots.size(); ++r)
+      if (roots[r] != root)
+        throw CommunicatorError(static_cast<int>(r), "broadcast",
+                                detail::formatted("broadcast: rank {} names root {}, rank {} {}",
+                                                  rank(), root, r, roots[r]));
     if (local_.rank() == root % local_.size()) cross_.broadcast(values, root / local_.size());
     local_.broadcast(values, root % local_.size());
   }

@@ -87,7 +87,8 @@ class RankOfVariables {
     if (get_("TORCHELASTIC_RUN_ID") != nullptr) {
       take(kTorchrun, job);
     } else {
-      for (const LauncherVariables& mpirun : kMpirun) take(mpirun, job);
+      for (const LauncherVariables& mpirun : kMpirun)
+        if (!set_by_srun(mpirun)) take(mpirun, job);
       if (job.launcher.empty()) take(kSrun, job);
       take(kTorchrun, job);  // also by hand, beside others
     }
@@ -98,6 +99,11 @@ class RankOfVariables {
   }
 
  private:
+  /// Returns whether Slurm's PMI-2 plugin set what MPICH's mpirun sets, too.
+  bool set_by_srun(const LauncherVariables& of) const {
+    return get_(of.local_rank) == nullptr && get_(kSrun.size) != nullptr &&
+           text(of.rank) == text(kSrun.rank) && text(of.size) == text(kSrun.size);
+  }
   std::string text(const char* name) const {
     const char* const value = get_(name);
     return value == nullptr ? std::string() : std::string(value);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/deadline.hpp>
 #include <tessera/comm/job.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/version.hpp>
@@ -330,9 +331,7 @@ class MeetingHost {
 class MeetingGuest {
  public:
   MeetingGuest(const RankOfJob& job, const MeetingOptions& options)
-      : job_(job),
-        facts_(Meeting::facts(options)),
-        deadline_(std::chrono::steady_clock::now() + options.timeout) {}
+      : job_(job), facts_(Meeting::facts(options)), deadline_(deadline_after(options.timeout)) {}
 
   std::vector<std::string> run(std::string_view mine) {
     const std::vector<asio::ip::tcp::endpoint> places = Meeting::resolve(context_, job_);

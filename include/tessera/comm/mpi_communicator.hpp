@@ -9,7 +9,11 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace tessera { inline namespace v0 {
 
@@ -33,16 +37,26 @@ class MpiCommunicator : public detail::MessageCommunicator<detail::MpiMessenger>
 
   /// Returns a communicator of the ranks that give the same `color`, in the order of their ranks
   /// here. A collective call.
-  MpiCommunicator split(int color) const {
+  MpiCommunicator split(int color) {
+    const std::uint64_t calls = messenger().calls();
+    // MPI has no timeout: its call begins when all ranks are known to be here
+    std::vector<int> colors(static_cast<std::size_t>(size()));
+    all_gather<int>({&color, 1}, colors, std::vector<std::size_t>(colors.size(), 1));
+    messenger().recount(calls);
+    const auto first = std::find(colors.begin(), colors.end(), color) - colors.begin();
     MPI_Comm part = MPI_COMM_NULL;
-    detail::require_mpi(MPI_Comm_split(messenger().communicator(), color, rank(), &part),
-                        "MPI_Comm_split");
+    detail::require_mpi(
+        MPI_Comm_split(messenger().communicator(), static_cast<int>(first), rank(), &part),
+        "MPI_Comm_split");
     return adopt(part);
   }
 
   /// Returns a communicator of the ranks that share this rank's node (its memory). A collective
   /// call.
-  MpiCommunicator split_by_node() const {
+  MpiCommunicator split_by_node() {
+    const std::uint64_t calls = messenger().calls();
+    barrier();
+    messenger().recount(calls);
     MPI_Comm part = MPI_COMM_NULL;
     detail::require_mpi(MPI_Comm_split_type(messenger().communicator(), MPI_COMM_TYPE_SHARED,
                                             rank(), MPI_INFO_NULL, &part),

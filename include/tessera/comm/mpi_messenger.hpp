@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/call_record.hpp>
+#include <tessera/comm/deadline.hpp>
 #include <tessera/comm/mpi_environment.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
@@ -219,7 +220,7 @@ class MpiMessenger final : public CallRecord {
 
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
-    const auto deadline = Clock::now() + time;
+    const auto deadline = deadline_after(time);
     while (std::ssize(ended_peers()) + 1 < size() && Clock::now() < deadline)
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

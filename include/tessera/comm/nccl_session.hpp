@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/deadline.hpp>
 #include <tessera/comm/nccl_memory.hpp>
 #include <tessera/comm/nccl_watchdog.hpp>
 #include <tessera/concepts/communicator.hpp>
@@ -107,7 +108,7 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     std::filesystem::rename(part, file);  // at once: no reader sees half of it
     return id;
   }
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = deadline_after(timeout);
   for (;;) {
     std::ifstream in(file, std::ios::binary);
     if (in.read(reinterpret_cast<char*>(&id), sizeof(id))) return id;

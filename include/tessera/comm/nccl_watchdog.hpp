@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/deadline.hpp>
 #include <tessera/core/format.hpp>
 
 #include <cuda_runtime_api.h>
@@ -54,7 +55,8 @@ class NcclWatchdog {
         : Call(watchdog, watchdog ? watchdog->timeout_ : Span{}) {}
     Call(NcclWatchdog* watchdog, std::chrono::nanoseconds limit) : watchdog_(watchdog) {
       if (watchdog_ == nullptr) return;
-      watchdog_->set_deadline(limit.count() == 0 ? Clock::time_point::max() : Clock::now() + limit);
+      watchdog_->set_deadline(limit.count() == 0 ? Clock::time_point::max()
+                                                 : deadline_after(limit));
     }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;

@@ -4,6 +4,7 @@
 
 #include <tessera/comm/breakable_barrier.hpp>
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/deadline.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 
@@ -182,7 +183,7 @@ TESSERA_INLINE void ThreadGroup::exchange(int rank, Slot& mine, std::uint64_t st
 TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uint64_t step) {
   const auto deadline = options_.timeout.count() == 0
                             ? detail::BreakableBarrier::Clock::time_point::max()
-                            : detail::BreakableBarrier::Clock::now() + options_.timeout;
+                            : detail::deadline_after(options_.timeout);
   const std::uint64_t round = barrier_.round();
   const auto outcome = barrier_.arrive(rank, deadline);
   if (outcome == detail::BreakableBarrier::Outcome::complete) return;
