@@ -46,6 +46,12 @@ TEST_CASE("rows of shares: a part of share 0 counts for nothing") {
                    logits.view().row_range(0, 3), std::span(labels).first(3), alone.view());
   CHECK(loss == expected);  // eighths are exact
   for (std::int64_t i = 0; i < 5; ++i) CHECK(gradient(i, 0) == (i < 3 ? alone(i, 0) : 0.0f));
+  Matrix<float> padded(5, 1, 0);
+  for (std::int64_t i = 0; i < 5; ++i) padded(i, 0) = i < 3 ? logits(i, 0) : NAN;
+  const std::vector<float> none{1, 0, 1, -1, NAN};
+  CHECK(BinaryCrossEntropyWithLogits{.shares = shares}.forward_backward(
+            padded.view(), none, gradient.view()) == expected);
+  for (std::int64_t i = 0; i < 5; ++i) CHECK(gradient(i, 0) == (i < 3 ? alone(i, 0) : 0.0f));
   CHECK_THROWS_WITH_AS((BinaryCrossEntropyWithLogits{.shares = std::span(shares).first(4)}.forward(
                            logits.view(), labels)),
                        "BinaryCrossEntropyWithLogits: 4 shares for 5 logits", InvalidArgument);

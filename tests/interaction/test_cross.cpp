@@ -206,6 +206,9 @@ TEST_CASE("options and views of the wrong shape") {
                        "precision",
                        InvalidArgument);
   Cross cross(4);
+  std::vector<float> few(10);
+  CHECK_THROWS_WITH_AS(cross.bind(few, few), doctest::Contains("10 values and 10 gradients"),
+                       InvalidArgument);
   Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);
   CHECK_THROWS_WITH_AS(cross.forward(y.view(), x.view()),
                        "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <string>
@@ -263,6 +264,20 @@ TEST_CASE("jagged: ids of positions and of times; lengths and offsets") {
   const Array<std::int64_t, JaggedBackend> held_times(backend, times);
   jagged::time_bucket_ids(backend, held_offsets.span(), held_times.span(), 40, ids.span());
   CHECK((ids.read() == std::vector<std::int64_t>{39, 13, 0, 15, 2, 3, 0, 0, 0}));
+  // distances of nanoseconds: 200, 100 and 0, of times that doubles do not tell apart; and 2^64 - 1
+  constexpr std::int64_t now = 1'700'000'000'000'000'000;
+  const Array<std::int64_t, JaggedBackend> far(
+      backend, std::vector<std::int64_t>{now, now + 100, now + 200, 0, 0, 0, 0, 0,
+                                         std::numeric_limits<std::int64_t>::min()}),
+      extremes(backend, std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0,
+                                                  std::numeric_limits<std::int64_t>::max(),
+                                                  std::numeric_limits<std::int64_t>::min()}),
+      one(backend, std::vector<std::int64_t>{0, 3, 8, 9}),
+      both(backend, std::vector<std::int64_t>{0, 3, 7, 9});
+  jagged::time_bucket_ids(backend, one.span(), far.span(), 200, ids.span());
+  CHECK((ids.read() == std::vector<std::int64_t>{17, 15, 0, 0, 0, 0, 0, 0, 0}));
+  jagged::time_bucket_ids(backend, both.span(), extremes.span(), 200, ids.span());
+  CHECK((ids.read() == std::vector<std::int64_t>{0, 0, 0, 0, 0, 0, 0, 147, 0}));
 
   std::vector<std::int64_t> many(1000), sums{0};
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::int64_t>(i * 7 % 11);

@@ -109,11 +109,7 @@ template <int = 0>
 __global__ void __launch_bounds__(jagged_threads)
     time_bucket_ids(const op::TimeBucketIds::Parameters p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * jagged_threads + threadIdx.x;
-  if (row >= p.rows) return;
-  const std::int64_t last = p.sequences.offsets[p.sequences.of(row) + 1] - 1;
-  const double apart = fabs(static_cast<double>(p.times[last]) - static_cast<double>(p.times[row]));
-  const auto bucket = static_cast<std::int64_t>(log(fmax(1.0, apart)) / p.divisor);
-  p.to[row] = bucket < p.buckets ? bucket : p.buckets - 1;
+  if (row < p.rows) p.to[row] = op::time_bucket(p, p.sequences.of(row), row);
 }
 
 template <int = 0>

@@ -400,10 +400,10 @@ __global__ void __launch_bounds__(dense_threads)
     const double x = logits(i, 0), y = labels[i];
     const double share = shares == nullptr ? 1.0 : shares[i], small = exp(-fabs(x));
     loss = y >= 0 && y <= 1 ? (x > 0 ? x : 0) - x * y + log1p(small) : nan("");
-    loss *= share;
+    loss = share == 0 ? 0 : loss * share;
+    const double slope = (x >= 0 ? 1.0 : small) / (1.0 + small) - y;
     if (gradient.data != nullptr)
-      gradient(i, 0) =
-          static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * (share * scale));
+      gradient(i, 0) = share == 0 ? 0.0f : static_cast<float>(slope * (share * scale));
   }
   loss = sum_of_block<dense_threads>(loss);
   if (threadIdx.x == 0) block_losses[blockIdx.x] = loss;

@@ -35,6 +35,10 @@ struct Kernel<BinaryCrossEntropy, Host> {
   static void run(const Host&, const BinaryCrossEntropy::Parameters& p) {
     double sum = 0.0;
     for (std::int64_t i = 0; i < p.logits.rows; ++i) {
+      if (p.shares != nullptr && p.shares[i] == 0) {
+        if (p.gradient.data) p.gradient(i, 0) = 0;
+        continue;
+      }
       const double x = p.logits(i, 0), y = p.labels[i];
       require(y >= 0.0 && y <= 1.0,
               "BinaryCrossEntropyWithLogits: the label of sample {} is {}; labels are in [0, 1]", i,

@@ -149,12 +149,8 @@ template <>
 struct op::Kernel<op::TimeBucketIds, Host> {
   static void run(const Host& backend, const op::TimeBucketIds::Parameters& p) {
     detail::each_jagged_row(
-        backend, p.sequences, true, p.rows, p.rows * 16, [&](std::int64_t s, std::int64_t row) {
-          const auto time = [&](std::int64_t r) { return static_cast<double>(p.times[r]); };
-          const double apart = std::abs(time(p.sequences.offsets[s + 1] - 1) - time(row));
-          const auto bucket = static_cast<std::int64_t>(std::log(std::max(1.0, apart)) / p.divisor);
-          p.to[row] = std::min(bucket, p.buckets - 1);
-        });
+        backend, p.sequences, true, p.rows, p.rows * 16,
+        [&](std::int64_t s, std::int64_t row) { p.to[row] = op::time_bucket(p, s, row); });
   }
 };
 

@@ -56,6 +56,10 @@ class CrossInteraction : public detail::CrossLayers,
 
   /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
   void bind(std::span<float> values, std::span<float> gradients) {
+    const auto whole = static_cast<std::size_t>(parameter_count());
+    require(values.size() == whole && gradients.size() == whole,
+            "CrossInteraction: {} values and {} gradients; it has {} parameters", values.size(),
+            gradients.size(), whole);
     std::size_t begin = 0;
     const auto add = [&](LinearLayer& linear) {
       const auto count = static_cast<std::size_t>(linear.parameter_count());

@@ -6,6 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/kernel.hpp>
 
+#include <cmath>
 #include <cstdint>
 
 namespace tessera { inline namespace v0 { namespace op {
@@ -180,6 +181,17 @@ TESSERA_HOST_DEVICE inline std::int64_t bounded_position(const PositionIds::Para
   const std::int64_t at =
       p.from_last ? p.sequences.offsets[s + 1] - 1 - row : row - p.sequences.offsets[s];
   return at < p.bound ? at : p.bound - 1;
+}
+
+TESSERA_HOST_DEVICE inline std::int64_t time_bucket(const TimeBucketIds::Parameters& p,
+                                                    std::int64_t s, std::int64_t row) {
+  const std::int64_t last = p.times[p.sequences.offsets[s + 1] - 1], time = p.times[row];
+  const std::uint64_t apart =
+      last > time ? static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(time)
+                  : static_cast<std::uint64_t>(time) - static_cast<std::uint64_t>(last);
+  const double bucket = std::log(apart < 1 ? 1.0 : static_cast<double>(apart)) / p.divisor;
+  return bucket < static_cast<double>(p.buckets) ? static_cast<std::int64_t>(bucket)
+                                                 : p.buckets - 1;
 }
 
 }}}  // namespace tessera::v0::op

@@ -34,7 +34,7 @@ struct SampledSoftmaxBatch {
   /// many as ids, or none.
   std::span<const float> positive_log_q{}, negative_log_q{};
   /// [n]: what each row's loss is multiplied by, in place of dividing by the normalizer; a row of
-  /// share 0 counts for nothing. None: all count alike.
+  /// share 0 counts for nothing if its numbers are finite. None: all count alike.
   std::span<const double> shares{};
 };
 
