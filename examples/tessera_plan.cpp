@@ -128,6 +128,9 @@ Candidate candidate(std::string name, detail::PlanChoice choice, const Layout& u
   return c;
 }
 
+/// Tables x ranks that are planned in about a minute.
+constexpr std::int64_t kMostPlaces = 2'000'000;
+
 /// Why no plan fits, and what each change by itself would do.
 std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workload& workload,
                         const detail::PlanConstraints& constraints, const Options& options) {
@@ -138,6 +141,10 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
       "no plan fits: the tables take {}, the largest, '{}', {}; {} ranks have {} each for tables",
       detail::bytes_text(all), fault.name, detail::bytes_text(fault.found), cluster.ranks,
       detail::bytes_text(fault.limit));
+  const std::int64_t elsewhere = cluster.host_memory_per_rank + cluster.file_memory_per_rank;
+  if (elsewhere > 0)
+    text += fmt::format(", {} of it in their own memory, which holds caches of the rest, too",
+                        detail::bytes_text(fault.limit - elsewhere));
   if (fault.remedy == PlanFault::Remedy::lift_constraints)
     return text + "; without --pin and --forbid a plan would fit";
   std::vector<std::string> remedies;
@@ -145,13 +152,32 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
   Workload half = workload;
   half.element_bytes = 2;
   half.memory.per_element -= 2;
+  const auto fits = [&](const Cluster& on, const Workload& as) {
+    const Layout layout = uncut_layout(on.topology(), options.read.tables, options.read.features);
+    const detail::CostModel costs(layout.tables, layout.features, layout.feature_table, on, as);
+    return detail::Planner(layout, costs, constraints).search().fits;
+  };
   if (options.element_bytes == 4 &&
-      detail::bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit)
+      detail::bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit &&
+      fits(cluster, half))
     remedies.push_back("--element-bytes 2 (tables of 16-bit elements)");
-  if (const std::int64_t ranks =
-          detail::ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
-      ranks > 0)
-    remedies.push_back(fmt::format("--ranks {}", ranks));
+  Cluster more = cluster;
+  for (int doubled = 1; elsewhere > 0 && doubled <= 20; ++doubled) {
+    more.memory_per_rank = cluster.memory_per_rank << doubled;
+    if (!fits(more, workload)) continue;
+    remedies.push_back(fmt::format("--memory {:.4g}", static_cast<double>(more.memory_per_rank) /
+                                                          static_cast<double>(1 << 30)));
+    break;
+  }
+  // The least number is a bound: tables are not cut as evenly as it assumes.
+  more.memory_per_rank = cluster.memory_per_rank;
+  std::int64_t ranks = detail::ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
+  for (int tries = 0; ranks > 0 && ranks * std::ssize(uncut.tables) < kMostPlaces / 100; ++tries) {
+    more.ranks = static_cast<int>(ranks);
+    if (fits(more, workload)) break;
+    ranks = tries < 10 ? ranks + std::max<std::int64_t>(1, ranks / 4) : 0;
+  }
+  if (ranks > 0) remedies.push_back(fmt::format("--ranks {}", ranks));
   if (remedies.empty()) return text + "; no number of ranks would help: each needs more memory";
   text += "; what would do: " + remedies.front();
   for (std::size_t i = 1; i < remedies.size(); ++i) text += ", or " + remedies[i];
@@ -168,9 +194,6 @@ std::string place_of_memory(const Model& model) {
   return {};
 }
 
-/// Tables x ranks that are planned in about a minute.
-constexpr std::int64_t kMostPlaces = 2'000'000;
-
 /// Writes for make and ninja which files the header is made of.
 std::string dependencies(const Options& options, bool cluster_file) {
   const auto written = [](const std::string& path) {
@@ -183,7 +206,8 @@ std::string dependencies(const Options& options, bool cluster_file) {
     return out;
   };
   std::string text = written(options.header) + ": " + written(options.file);
-  if (!options.read.data.empty()) text += " " + written(options.read.data);
+  for (const std::string* read : {&options.read.data, &options.read.statistics})
+    if (!read->empty()) text += " " + written(*read);
   if (cluster_file) text += " " + written(options.cluster);
   return text + "\n";
 }
@@ -338,9 +362,9 @@ void apply_settings(CLI::App& app, Options& o) {
   std::set<std::string> given;
   for (const Setting& setting : o.read.settings)
     if (app.get_option(setting.option)->count() > 0) given.insert(setting.option);
+  std::erase_if(o.read.settings, [&](const Setting& s) { return given.contains(s.option); });
   for (const std::string& pin : o.pins) o.pin_places.push_back("--pin " + pin);
   for (const Setting& setting : o.read.settings) {
-    if (given.contains(setting.option)) continue;
     CLI::Option* const option = app.get_option(setting.option);
     try {
       option->add_result(setting.value);

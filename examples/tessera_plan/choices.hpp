@@ -92,6 +92,13 @@ inline tessera::detail::TablePin parse_pin(const std::string& text, const std::s
   tessera::require<CLI::ValidationError>(cut.has_value(), "{}: there is no policy '{}': {}", place,
                                          how, kCutNames);
   pin.cut = *cut;
+  using tessera::Cut;
+  const bool parts =
+      pin.cut == Cut::column_wise || pin.cut == Cut::grid || pin.cut == Cut::hot_rows;
+  tessera::require<CLI::ValidationError>(pin.parts == 0 || parts, "{}: {} takes no :PARTS", place,
+                                         how);
+  tessera::require<CLI::ValidationError>(pin.rank < 0 || pin.cut == Cut::table_wise,
+                                         "{}: {} takes no @RANK; table-wise does", place, how);
   const auto table = std::find_if(model.tables.begin(), model.tables.end(),
                                   [&](const tessera::TableSpec& t) { return t.name == pin.table; });
   tessera::require(table != model.tables.end(), "{}: '{}' has no table '{}'", place, model.name,

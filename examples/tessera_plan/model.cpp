@@ -414,6 +414,10 @@ Model read_model(const std::string& path, const std::string& which, int width) {
   if (source.yaml && !is_feature_spec(text)) {
     read_document(model, plain_yaml(text, path), source, which, width);
   } else if (source.yaml) {
+    require<DataError>(which.empty(),
+                       "{}: a feature specification has one model, without a name; "
+                       "leave --model out",
+                       path);
     for (const CategoricalFeature& f : read_feature_spec(text, path))
       add_table(model, checked_name(f.name, path), f.cardinality, width, {f.hotness}, f.skew);
   } else {
@@ -445,9 +449,12 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
   root.only("a file of statistics",
             {"tessera_statistics", "samples", "batch", "sorted_ids", "tables", "features"});
   root.at("tessera_statistics").whole(1, 1);
-  std::size_t known = 0;
+  model.statistics = path;
+  std::set<std::string> known, known_features;
   for (const Node& of : root.at("tables").list()) {
     const std::string name = of.at("name").name();
+    require<DataError>(known.insert(name).second, "{}: table '{}' was there before", of.at("name"),
+                       name);
     const auto table = std::find_if(model.tables.begin(), model.tables.end(),
                                     [&](const TableSpec& t) { return t.name == name; });
     require<DataError>(table != model.tables.end(), "{}: the model has no table '{}'",
@@ -457,7 +464,6 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
                        "{}: table '{}' has {} rows, in the model {}; measure "
                        "its ids again",
                        of.at("rows"), name, rows, table->rows);
-    ++known;
     if (of.has("skew")) table->skew = of.at("skew").number(0, 16);
     if (!of.has("frequencies")) continue;
     tessera::detail::RowFrequencies& found = model.frequencies.emplace_back();
@@ -478,9 +484,9 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
                        of.at("frequencies"), all_rows, rows, all_ids);
     table->frequencies = &found;
   }
-  require<DataError>(known == model.tables.size(),
+  require<DataError>(known.size() == model.tables.size(),
                      "{}: statistics of {} of the model's {} tables; measure its ids again", path,
-                     known, model.tables.size());
+                     known.size(), model.tables.size());
   for (const Node& of : root.at("features").list()) {
     const std::string name = of.at("name").name();
     const auto feature = std::find_if(model.features.begin(), model.features.end(),
@@ -488,7 +494,11 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
     require<DataError>(feature != model.features.end(), "{}: the model has no feature '{}'",
                        of.at("name"), name);
     feature->hotness = std::max(0.001, of.at("hotness").number(0, kMostHotness));
+    known_features.insert(name);
   }
+  require<DataError>(known_features.size() == model.features.size(),
+                     "{}: statistics of {} of the model's {} features; measure its ids again", path,
+                     known_features.size(), model.features.size());
   const Node sorted = root.at("sorted_ids");
   require<DataError>(sorted.json().is_boolean(), "{}: must be true or false", sorted);
   model.workload.sorted_ids = sorted.json().get<bool>();

@@ -26,6 +26,7 @@ struct Model {
   tessera::Workload workload{};   ///< what the file says of it: skew, sorted ids, dense layers
   std::vector<Setting> settings;  ///< cluster, optimizer, pins and the like
   std::string data;               ///< the file of "from data"; empty: none
+  std::string statistics;         ///< the file that take_statistics read; empty: none
   std::deque<std::string> names;
   std::deque<tessera::detail::RowFrequencies> frequencies;  ///< of tables that have some
 

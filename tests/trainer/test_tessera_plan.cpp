@@ -211,6 +211,8 @@ TEST_CASE("other files: groups of tables, cardinalities, a feature specification
       "  num_0:\n    dtype: float16\nmetadata: {}\nsource_spec:\n  train:\n  - features: *id001\n  "
       "  files:\n    - train/numerical.bin\n";
   const Run spec("m.yaml", yaml, "--ranks 2 --width 16");
+  CHECK(Run("m.yaml", yaml, "--model other").err.find("has one model, without a name") !=
+        std::string::npos);
   CHECK(spec.err == "");
   CHECK(spec.out.find("2 tables, 2 features, 2 ranks") != std::string::npos);
   CHECK(spec.out.find("cat_0.bin                  7912889     16") != std::string::npos);
@@ -251,9 +253,23 @@ TEST_CASE("constraints, and what cannot be") {
   fails(kModel, "--pin nobody=row-wise", "has no table 'nobody'");
   fails(kModel, "--pin user=upside-down", "there is no policy 'upside-down'", 2);
   fails(kModel, "--pin user", "write TABLE=POLICY", 2);
+  fails(kModel, "--pin user=row-wise:2", "row-wise takes no :PARTS", 2);
+  fails(kModel, "--pin user=table-wise:2", "table-wise takes no :PARTS", 2);
+  fails(kModel, "--pin user=replicated@1", "replicated takes no @RANK", 2);
   fails(kModel, "--pin user=column-wise:0", "'0' is not a number from 1 to 8", 2);
   fails(kModel, "--pin user=column-wise:7", "7 parts do not divide the 64 columns of 'user'");
   fails(kModel, "--pin user=table-wise@8", "'8' is not a number from 0 to 7", 2);
+  const auto says = [](const std::string& arguments, const std::string& text) {
+    const Run run("m.json", kModel, arguments);
+    INFO(run.out, run.err);
+    CHECK(run.out.find(text) != std::string::npos);
+  };
+  says("--ranks 4 --pin country=grid", "whole, as the cut that is pinned does not suit it");
+  says("--ranks 4 --pin country=table-wise", "country: table-wise: pinned");
+  says(
+      "--ranks 4 --forbid table-wise --forbid column-wise --forbid row-wise --forbid replicated "
+      "--forbid interleaved --forbid hot-rows",
+      "whole, though forbidden, as no cut that is allowed suits it");
   for (const char* option :
        {"--memory", "--reserve", "--skew", "--memory-balance", "--memory-share"})
     fails(kModel, std::string(option) + " nan", "nan is not a number from 0", 2);
@@ -619,4 +635,17 @@ TEST_CASE("--measure-ids: statistics of recorded ids, which another plan takes")
         std::string::npos);
   CHECK(refusal("--measure-ids m.json").find("line 1") != std::string::npos);
   CHECK(refusal("--statistics m.json").find("no file of statistics") != std::string::npos);
+  nlohmann::json twice = json, less = json;
+  twice["tables"][1] = twice["tables"][0];
+  less["features"].erase(1);
+  std::ofstream(folder.path / "twice.json") << twice;
+  std::ofstream(folder.path / "less.json") << less;
+  const auto given = [&](const char* name) {
+    return refusal("--statistics '" + (folder.path / name).string() + "'");
+  };
+  CHECK(given("twice.json").find("table 't' was there before") != std::string::npos);
+  CHECK(given("less.json").find("statistics of 1 of the model's 2 features") != std::string::npos);
+  // a header is made of the statistics, too
+  const Run header("m.json", named, "--ranks 2 --cluster cpu --header h.hpp --depfile h.d");
+  CHECK(text_of(header.folder.path / "h.d").find(" " + found) != std::string::npos);
 }

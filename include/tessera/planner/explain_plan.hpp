@@ -142,6 +142,7 @@ struct CutReason {
   int table = 0;
   TableCut cut{};
   bool pinned = false;
+  bool unsuited = false;  ///< it stays whole, as what is pinned or allowed does not suit it
   int ranks = 1;
   double step_seconds = 0;      ///< of the plan
   std::int64_t bytes = 0;       ///< of the whole table, optimizer state included
@@ -187,21 +188,26 @@ class OtherCuts {
     empty_ = predict(layout_, model);
     const std::int64_t memory = model.cluster().memory_per_rank;
     room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
-    for (const TablePin& pin : constraints.pins) {
-      pinned_.push_back(pin.table);
+    for (const TablePin& pin : constraints.pins)
       if (pin.policy.given()) policies_.push_back(pin.policy);
-    }
     policies_.insert(policies_.end(), constraints.policies.begin(), constraints.policies.end());
-    constraints_.pins.clear();
+    constraints_.pins.swap(pins_);
   }
 
   CutReason explain(int table) {
     const std::vector<Shard>& own = by_table_[static_cast<std::size_t>(table)];
     const TableSpec& spec = layout_.tables[static_cast<std::size_t>(table)];
+    const auto pin = std::find_if(pins_.begin(), pins_.end(),
+                                  [&](const TablePin& p) { return p.table == spec.name; });
+    const bool pinned = pin != pins_.end();
+    const TableCut cut = cut_of(own, spec);
     CutReason reason{
         .table = table,
-        .cut = cut_of(own, spec),
-        .pinned = std::find(pinned_.begin(), pinned_.end(), spec.name) != pinned_.end(),
+        .cut = cut,
+        .pinned = pinned,
+        .unsuited = cut.cut == Cut::table_wise &&
+                    (pinned ? pin->cut != Cut::table_wise && pin->cut != Cut::own && pin->parts != 1
+                            : !constraints_.allows(Cut::table_wise)),
         .ranks = layout_.ranks(),
         .step_seconds = plan_.step_seconds,
         .bytes = model_.memory(table).of({0, spec.rows, 0, spec.width}),
@@ -381,7 +387,7 @@ class OtherCuts {
   const CostModel& model_;
   PlanConstraints constraints_;
   std::vector<std::vector<Shard>> by_table_;
-  std::vector<std::string_view> pinned_;
+  std::vector<TablePin> pins_;
   std::vector<PlannedPolicy> policies_;  // the user's
   Prediction plan_, empty_;
   std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
@@ -400,8 +406,11 @@ inline std::vector<CutReason> explain_cuts(const Layout& layout, const CostModel
 }
 
 inline std::string describe_choice(const CutReason& r) {
-  if (r.pinned) return "pinned";
+  if (r.pinned && !r.unsuited) return "pinned";
   if (r.ranks == 1) return "there is one rank";
+  if (r.unsuited)
+    return r.pinned ? "whole, as the cut that is pinned does not suit it on these ranks"
+                    : "whole, though forbidden, as no cut that is allowed suits it";
   const auto percent = [&](const CutReason::Other& o) {
     return 100 * (o.step_seconds / r.step_seconds - 1);
   };
