@@ -110,6 +110,7 @@ class CsvReader {
             detail::quoted(options_.separator));
     blanks_ = options_.separator == CsvReaderOptions::kBlanks;
     most_fields_ = options_.fields != 0 ? options_.fields : options_.columns.size();
+    if (options_.first_line != 1) return;  // a file's beginning alone has a mark
     while (end_ < kMark && fill()) {
     }
     const std::string_view begin(buffer_.data(), end_);

@@ -179,15 +179,22 @@ class HistoryReader {
   static std::pair<std::string, ByteSource> look_at_first_line(ByteSource source) {
     std::string begin(std::size_t{1} << 16, '\0');
     std::size_t bytes = 0;
-    while (bytes < begin.size() &&
-           std::string_view(begin).substr(0, bytes).find('\n') == std::string_view::npos) {
+    const auto line_of = [&] {  // the first that is not empty, and its end
+      const std::string_view text = std::string_view(begin).substr(0, bytes);
+      const std::size_t at = std::min(text.find_first_not_of("\r\n"), text.size());
+      return text.substr(at, text.find('\n', at) - at);
+    };
+    const auto goes_on = [&] {
+      const std::string_view line = line_of();
+      return line.data() + line.size() == begin.data() + bytes;
+    };
+    while (bytes < begin.size() && goes_on()) {
       const std::size_t more = source(std::span(begin).subspan(bytes));
       if (more == 0) break;
       bytes += more;
     }
+    const std::string separator = line_of().find('\t') == std::string_view::npos ? "," : "\t";
     begin.resize(bytes);
-    const std::string_view line = std::string_view(begin).substr(0, begin.find('\n'));
-    const std::string separator = line.find('\t') == std::string_view::npos ? "," : "\t";
     return {separator, [source = std::move(source), begin = std::move(begin),
                         at = std::size_t{0}](std::span<char> chunk) mutable {
               if (at == begin.size()) return source(chunk);

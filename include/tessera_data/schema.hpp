@@ -279,8 +279,11 @@ class SchemaParser {
           fail(*given, "a vocabulary needs 'rows', the most that it may hand out");
         table.rows_by = RowsBy::vocabulary;
       }
-    if (const YamlNode* given = yaml_.find(node, "min_count"))
+    if (const YamlNode* given = yaml_.find(node, "min_count")) {
+      if (table.rows_by == RowsBy::hash)
+        fail(*given, "min_count is for columns without rows: a hash knows all texts");
       table.min_count = number(*given, "min_count", 1, std::numeric_limits<std::int32_t>::max());
+    }
     if (const YamlNode* given = yaml_.find(node, "unknown")) {
       constexpr std::pair<std::string_view, UnknownCategory> kNames[] = {
           {"shared", UnknownCategory::shared_row},
@@ -309,10 +312,11 @@ class SchemaParser {
     };
     check(given.rows == 0 || given.rows == table.rows, "rows");
     check(given.width == 0 || given.width == table.width, "width");
-    check(given.rows == 0 || given.rows_by == table.rows_by, "vocabulary");
+    check(yaml_.find(node, "vocabulary") == nullptr ||
+              (given.rows_by == RowsBy::vocabulary) == (table.rows_by == RowsBy::vocabulary),
+          "vocabulary");
     check(given.min_count == 0 || given.min_count == table.min_count, "min_count");
-    check(given.unknown == UnknownCategory::shared_row || given.unknown == table.unknown,
-          "unknown");
+    check(yaml_.find(node, "unknown") == nullptr || given.unknown == table.unknown, "unknown");
   }
 
   void add_columns(const YamlNode& node) {

@@ -162,7 +162,7 @@ class TabularEncoder {
       if (id == kRefused)
         throw DataError(detail::formatted(
             "{}, sample {}, column '{}': the text is not in the training data (often enough); "
-            "choose 'unknown: shared' or 'bad_id' in '{}', or fix the data",
+            "choose 'unknown: shared' in '{}', or fix the data",
             where, sample_of(block, visited), schema_.categorical[c].name, schema_.name));
       key = static_cast<std::uint64_t>(id);
       ++visited;

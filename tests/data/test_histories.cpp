@@ -271,6 +271,7 @@ TEST_CASE("events as MovieLens and RecBole write them are those of a plain file"
        {.label = "rating", .separator = "::", .columns = {"user", "item", "rating", "timestamp"}});
   same(text("user_id:token item_id:token rating:float timestamp:float\n", "  "),
        {.user = "user_id", .item = "item_id", .label = "rating", .separator = "blanks"});
+  same("\n\r\n" + text("user\titem\trating\ttimestamp\n", "\t"), {.label = "rating"});
   same(text("user_id:token\titem_id:token\trating:float\ttimestamp:float\n", "\t"),
        {.user = "user_id", .item = "item_id:token", .label = "rating"});
   same("user,item,rating,timestamp\n1,28,5,978300761\nNA,1,1,1\n2,9,1,978300762\n1,9,3,978300760\n",

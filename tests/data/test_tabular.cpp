@@ -160,6 +160,12 @@ TEST_CASE("what is wrong with a schema, and where") {
       {"label: y\ncategorical: [{name: a, vocabulary: true}]", "a vocabulary needs 'rows'"},
       {"label: y\ncategorical: [{name: a, unknown: huh}]", "must be shared, bad_id or error"},
       {"label: y\ncategorical: [{name: a, rows: 5, unknown: error}]", "is for columns without"},
+      {"label: y\ncategorical: [{name: a, rows: 5, min_count: 2}]", "is for columns without"},
+      {"label: y\ncategorical: [{name: a, unknown: error}, {name: b, table: a, unknown: shared}]",
+       "unknown differs from what was given for the table 'a'"},
+      {"label: y\ncategorical: [{name: a, rows: 5, vocabulary: true}, "
+       "{name: b, table: a, vocabulary: false}]",
+       "vocabulary differs from what was given for the table 'a'"},
       {"label: y\ncategorical: [{name: a, rows: 5}, {name: b, table: a, rows: 6}]",
        "column 'b': rows differs"},
       {"label: y\nnumeric: [{name: x, transform: sqrt}]\ncategorical: [a]",
@@ -190,6 +196,12 @@ TEST_CASE("CSV: quotes, ends of lines, empty fields") {
   check_records("a,b\r\n\r\n1,\r\n,", {{"a", "b"}, {"1", ""}, {"", ""}});
   check_records("\xef\xbb\xbf\"x,\"\"y\"\"\",\"two\nlines\"\n\"\",q\"q\n",
                 {{"x,\"y\"", "two\nlines"}, {"", "q\"q"}});
+  check_records(
+      "a\n\xef\xbb\xbf"
+      "b\n",
+      {{"a"},
+       {"\xef\xbb\xbf"
+        "b"}});
   check_records("\"\"\n\"\"\"\"\r\n\"a\"\r", {{""}, {"\""}, {"a"}});
   check_records("Z\xc3\xbcrich,\xe6\x9d\xb1\n", {{"Z\xc3\xbcrich", "\xe6\x9d\xb1"}});
 }
