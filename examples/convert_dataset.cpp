@@ -6,6 +6,7 @@
 //   convert_dataset --help
 #include "convert_dataset/criteo.hpp"
 #include "convert_dataset/new_folder.hpp"
+#include "support/dataset_files.hpp"
 #include "support/files.hpp"
 #include "support/options.hpp"
 #include "support/parquet.hpp"
@@ -34,9 +35,8 @@ using namespace tessera;
 using convert::Options;
 
 constexpr std::int64_t kBlock = 2048;
-/// Beside the layout's files: the schema, the text that each row stands for, and how numbers were
-/// shifted and scaled.
-constexpr const char *kSchema = "schema.yaml", *kTexts = "texts.csv", *kNumbers = "numbers.csv";
+constexpr const char *kSchema = support::kSchemaFile, *kTexts = support::kTextsFile,
+                     *kNumbers = support::kNumbersFile;
 
 std::string in_quotes(std::string_view text, char quote = '"') {
   std::string out(1, quote);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "criteo.hpp"
 
+#include "../support/dataset_files.hpp"
 #include "../support/files.hpp"
 #include "../support/options.hpp"
 #include "new_folder.hpp"
@@ -30,9 +31,7 @@ namespace {
 using namespace tessera;
 
 constexpr std::size_t kBlock = 4096;
-/// Beside the layout's files: the value that each row stands for, and how the integers were shifted
-/// and scaled.
-constexpr const char* kOriginals = "criteo.safetensors";
+constexpr const char* kOriginals = support::kCriteoFile;
 
 void write_originals(const std::filesystem::path& path, const CriteoEncoder& encoder) {
   SafetensorsWriter writer;

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clicks.hpp"
 
+#include "../support/dataset_files.hpp"
 #include "../support/parquet.hpp"
 #include "model_shape.hpp"
 
 #include <tessera/core/random.hpp>
+#include <tessera/io/crc32.hpp>
+#include <tessera/io/mapped_file.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera_data/binary_dataset.hpp>
 #include <tessera_data/criteo.hpp>
@@ -356,7 +359,7 @@ class TabularClicks final : public Clicks {
       shape_.tables.push_back(
           {schema.tables[t].name,
            raw_ && schema.tables[t].rows == 0 ? options.max_rows : file_.rows()[t],
-           schema.tables[t].width});
+           schema.tables[t].width, schema.tables[t].min_count});
     for (const CategoricalColumn& column : schema.categorical)
       shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0, 1,
                                  column.list != 0 ? column.list : '|'});
@@ -481,6 +484,8 @@ class BinaryFolder final : public Clicks {
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
     checksum_ = checksum_of_training();
     inputs_ = plain_inputs(shape_, spec_.channel("numerical"), with_keys_);
+    const std::uint64_t texts = checksum_of_texts();
+    for (TableInput& table : inputs_.tables) table.hash_seed = texts;
   }
 
   const DataShape& shape() const override { return shape_; }
@@ -521,7 +526,7 @@ class BinaryFolder final : public Clicks {
     const auto is_list = [&](std::size_t f) {
       return train_.hotness()[f] != 1 || train_.padded()[f];
     };
-    const std::filesystem::path path = std::filesystem::path(path_) / "schema.yaml";
+    const std::filesystem::path path = std::filesystem::path(path_) / support::kSchemaFile;
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
       for (std::size_t f = 0; f < rows.size(); ++f) {
@@ -543,6 +548,17 @@ class BinaryFolder final : public Clicks {
       std::int64_t& most = shape_.tables[column.table].rows;
       most = std::max(most, rows[f] + with_keys_);
     }
+  }
+
+  /// Of what the ids stand for, as convert_dataset wrote it down; 0: the folder does not say.
+  std::uint64_t checksum_of_texts() const {
+    std::uint64_t sum = 0;
+    std::error_code ignored;
+    for (const char* name : {support::kTextsFile, support::kCriteoFile})
+      if (const auto file = std::filesystem::path(path_) / name;
+          std::filesystem::exists(file, ignored))
+        sum = mix64(sum ^ tessera::detail::crc32(tessera::detail::MappedFile(file).bytes()));
+    return sum;
   }
 
   /// Of samples at even distances: the files may be larger than memory.

@@ -248,7 +248,18 @@ class ConfigFile : public CLI::ConfigTOML {
  public:
   explicit ConfigFile(const std::string& text) : text_(text) {}
   std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
-    std::istringstream text(text_);
+    std::istringstream text(text_.starts_with("\xef\xbb\xbf") ? text_.substr(3) : text_);
+    // CLI11 takes what follows a '#' for a comment, in quotes, too.
+    for (std::string line; std::getline(text, line);)
+      if (const std::size_t mark = line.find('#'); mark != line.npos)
+        for (const char quote : {'"', '\''})
+          tessera::require<CLI::ValidationError>(
+              std::count(line.begin(), line.begin() + static_cast<std::ptrdiff_t>(mark), quote) %
+                      2 ==
+                  0,
+              "--config: '{}': a value there cannot hold a '#'; give it on the command line", line);
+    text.clear();
+    text.seekg(0);
     return CLI::ConfigTOML::from_config(text);
   }
 
@@ -286,10 +297,10 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
         !given && (flag || value.empty() || value == "0" || !option->get_needs().empty() ||
                    excluded(option) || std::ranges::count(follow, name) > 0);
     tessera::require<CLI::ValidationError>(
-        value.find_first_of("\n\r") == std::string::npos &&
+        value.find_first_of("\n\r#") == std::string::npos &&
             (value.find('"') == std::string::npos || value.find('\'') == std::string::npos),
-        "--print-config: the value of --{} holds a line break, or both kinds of quotes, which a "
-        "file for --config cannot hold",
+        "--print-config: the value of --{} holds a line break, a '#', or both kinds of quotes, "
+        "which a file for --config cannot hold",
         name);
     const char quote = value.find('"') == std::string::npos ? '"' : '\'';
     text += flag ? fmt::format("{}{}={}\n", comment ? "# " : "", name, value)

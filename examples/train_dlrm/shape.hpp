@@ -16,7 +16,8 @@ struct DataShape {
   struct Table {
     std::string name;
     std::int64_t rows;
-    std::int32_t width = 0;  ///< 0: the options say
+    std::int32_t width = 0;      ///< 0: the options say
+    std::int64_t min_count = 0;  ///< of a vocabulary's keys; 0: the options say
   };
   struct Feature {
     std::string name;

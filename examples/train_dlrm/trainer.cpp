@@ -132,12 +132,13 @@ class Rank {
                            .feature_table = {},
                            .seed = options.seed,
                            .report_keys = options.cold_keys > 0};
-    const auto admit_after =
-        static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
     for (const DataShape::Table& table : shape.tables)
-      made.tables.push_back({table.rows, admit_after, eviction,
-                             static_cast<float>(options.admit_probability),
-                             static_cast<std::uint32_t>(options.time_to_live)});
+      made.tables.push_back(
+          {table.rows,
+           static_cast<std::uint32_t>(std::min<std::int64_t>(
+               table.min_count > 0 ? table.min_count : options.min_count, 1 << 30)),
+           eviction, static_cast<float>(options.admit_probability),
+           static_cast<std::uint32_t>(options.time_to_live)});
     for (const DataShape::Feature& feature : shape.features)
       made.feature_table.push_back(static_cast<int>(feature.table));
     return made;

@@ -55,6 +55,8 @@ std::string difference(const TableInput& before, const TableInput& now) {
     return fmt::format("hashed to {} rows in the checkpoint, to {} here", before.rows, now.rows);
   if (now.rows_by == KeyRows::hash && before.hash_seed != now.hash_seed)
     return "hashed by another seed in the checkpoint";
+  if (before.hash_seed != 0 && before.hash_seed != now.hash_seed)
+    return "its ids stood for other texts in the checkpoint";
   return {};
 }
 

@@ -58,7 +58,7 @@ struct TableInput {
   std::int32_t width = 0;
   CategoryKey keys = CategoryKey::text;
   KeyRows rows_by = KeyRows::list;
-  std::uint64_t hash_seed = 0;                ///< of KeyRows::hash
+  std::uint64_t hash_seed = 0;  ///< KeyRows::hash; for others a checksum of what keys mean, if any
   std::optional<std::int64_t> unknown_row{};  ///< of keys that a list lacks; none: refused
   std::optional<std::int64_t> empty_row{};    ///< of an empty field; none: refused
   std::optional<std::int64_t> empty_key{};    ///< of an empty field, for a vocabulary
@@ -520,8 +520,8 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                      "checkpoint '{}' does not say what its model is ('{}'): {}",
                      reader.folder().string(), ModelDescription::kFile,
                      reader.manifest().base.empty()
-                         ? "it is of an earlier version, or of a model that has no description; go "
-                           "on with a trainer of this version (--resume), and save once more"
+                         ? "it is of a model that has no description, as --synthetic-model, or of "
+                           "an earlier version: go on with a trainer of this one (--resume)"
                          : "it is an increment; give the whole one that it belongs to");
   const std::string file = (reader.folder() / ModelDescription::kFile).string();
   return parse_model_description(reader.read_file(ModelDescription::kFile), file);

@@ -9,6 +9,10 @@
 #include <tessera/core/random.hpp>
 #include <tessera_data/criteo.hpp>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <map>
 #include <string>
@@ -225,6 +229,22 @@ TEST_CASE("what was there stays until the new files are complete") {
   CHECK(content(dir) == good);
   for (const auto& entry : std::filesystem::directory_iterator(dir))
     CHECK(entry.path().filename() != ".unfinished");
+  // another process writes there
+  const int held = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(::flock(held, LOCK_EX) == 0);
+  const Outcome second = convert("to-binary '" + path("clicks.tsv") + "' '" + dir + "'");
+  CHECK(second.status == 1);
+  CHECK(second.err.find("another program or save writes to") != std::string::npos);
+  ::close(held);
+  CHECK(content(dir) == good);
+  // nothing tells of another dataset that was there
+  REQUIRE(convert("to-binary '" + path("own.csv") + "' '" + path("both") + "' --schema '" +
+                  path("own.yaml") + "' --test-fraction 0 --min-count 1")
+              .status == 0);
+  REQUIRE(convert("to-binary '" + path("clicks.tsv") + "' '" + path("both") + "'").status == 0);
+  CHECK(std::filesystem::exists(path("both") + "/criteo.safetensors"));
+  for (const char* name : {"schema.yaml", "texts.csv", "numbers.csv"})
+    CHECK(!std::filesystem::exists(path("both") + "/" + name));
   // a folder that was made for what failed goes, too
   CHECK(convert("to-binary '" + path("bad.tsv") + "' '" + path("new") + "'").status == 1);
   CHECK(!std::filesystem::exists(path("new")));

@@ -81,10 +81,13 @@ TEST_CASE("no option waits for a pipe, and a file of options that cannot be read
   check_fails("--config '" + config + "'", "such a file has at most 1048576", 2);
   write(config, "plan=\"" + std::string(200'000, 'x') + "\"\n");
   CHECK(check_fails("--config '" + config + "'", "more bytes)", 2).err.size() < 2'200);
+  write(config, "ranks=\"1\"  # one\nsave='runs/exp#1'\n");
+  check_fails("--config '" + config + "'", "save='runs/exp#1'': a value there cannot hold a '#'",
+              2);
   for (const char* option : {"--log", "--json", "--report", "--predictions", "--trace"})
     check_fails("--samples 200 --max-rows 10 " + (option + (" '" + pipe + "'")) + kSmall,
                 option + (": cannot write '" + pipe) + "': no process reads this pipe");
-  for (const std::string name : {"a\nb", "a\rb", "a'\"b"}) {
+  for (const std::string name : {"a\nb", "a\rb", "a'\"b", "a#b"}) {
     write(folder.path / name, clicks(200));
     // in the shell's quotes
     std::string quoted = (folder.path / name).string();

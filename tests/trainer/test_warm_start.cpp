@@ -162,6 +162,27 @@ TEST_CASE("what begins anew is said, and what cannot be is refused") {
         "table user: takes its weights; its optimizer's state begins anew"})
     CHECK_MESSAGE(outcome.out.find(line) != std::string::npos, line);
 
+  // ids of a converted folder stand for its texts
+  path.write("late.csv", day(1, 2000));
+  const std::string saved = " --save " + path("of_ids");
+  for (const char* name : {"day", "late"})
+    REQUIRE(std::system(fmt::format("'{}' to-binary {} {} --schema {} --min-count 1 >{}",
+                                    train_dlrm_path("convert_dataset"),
+                                    path(std::string(name) + ".csv"), path(name),
+                                    path("schema.yaml"), path("log"))
+                            .c_str()) == 0);
+  static_cast<void>(results("--data " + path("day") + " " + kModel + saved));
+  const Outcome same =
+      train_dlrm("--data " + path("day") + " " + kModel + "--start-from " + path("of_ids"));
+  CHECK_MESSAGE(same.out.find("begins anew") == std::string::npos, same.out);
+  const Outcome others =
+      train_dlrm("--data " + path("late") + " " + kModel + "--start-from " + path("of_ids"));
+  for (const char* table : {"table item", "table user"})
+    CHECK_MESSAGE(others.out.find(std::string(table) +
+                                  ": its ids stood for other texts in the checkpoint: begins "
+                                  "anew") != std::string::npos,
+                  others.out);
+
   const auto refused = [&](const std::string& arguments, const std::string& text) {
     const Outcome failed =
         train_dlrm(data + "--schema " + path("schema.yaml") + " " + arguments, false);
