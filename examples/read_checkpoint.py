@@ -7,7 +7,7 @@
     read_checkpoint.py FOLDER --tensor NAME    that tensor's rows, as text
     read_checkpoint.py FOLDER --torch FILE     a state dict for torch.load, where PyTorch is installed
 
-FOLDER is one checkpoint (.../step-000000001000). A large table is in several files, by rows; the manifest says which.
+FOLDER is one checkpoint (.../step-000000001000), or a training's folder, whose last one is taken. A large table is in several files, by rows; the manifest says which.
 An increment is listed only: it holds the rows that changed, and the others are those of its base.
 """
 import argparse
@@ -99,6 +99,11 @@ def main():
     parser.add_argument("--tensor")
     parser.add_argument("--torch")
     options = parser.parse_args()
+    if not (options.folder / "manifest.json").exists():
+        steps = sorted(options.folder.glob("step-*"))
+        if not steps:
+            sys.exit(f"'{options.folder}' is no checkpoint, and holds none")
+        options.folder = steps[-1]
     manifest = read_manifest(options.folder)
     if "base" in manifest and (options.torch or options.tensor):
         raise ValueError(f"this is an increment: it has only the rows that changed since {manifest['base']}; give a whole checkpoint")

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -144,6 +145,9 @@ tessera_status tessera_collection_create(tessera_communicator* communicator,
           std::pair(given.gradient_codec, "options.gradient_codec")})
       checked(text, name, what);
     tessera_c::bad_ids_of(given.bad_ids, name);
+    tessera::require(given.initial_bound <= std::numeric_limits<float>::max() / 2,
+                     "{}: initial_bound is {}; give a number up to 1.7e38", name,
+                     given.initial_bound);
     tessera::require(given.device >= -1,
                      "{}: options.device is {}; give -1 (host memory) or the number of a GPU", name,
                      given.device);

@@ -75,8 +75,14 @@ class Samples {
     const auto place = [&](const std::string& name, std::string_view who) {
       return column_place(header, name, where, who);
     };
-    require<DataError>(!labels || !options.label.empty() || !reader_.rows(),
-                       "{}: these are no lines of Criteo's; name the column of labels: --label",
+    const auto known = [&](const auto& input) {
+      return std::ranges::find(header, input.name) != header.end();
+    };
+    require<DataError>(!labels || !options.label.empty() ||
+                           (!reader_.rows() && std::ranges::all_of(model.numeric, known) &&
+                            std::ranges::all_of(model.features, known)),
+                       "{}: name the column of labels: --label; these are no lines of Criteo's, or "
+                       "the model is of other columns",
                        where);
     if (labels) label_ = options.label.empty() ? 0 : place(options.label, "--label");
     for (const std::string& name : kept) kept_.push_back(place(name, "--keep"));

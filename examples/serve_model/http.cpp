@@ -269,6 +269,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (reply.status == 415) response_.set(http::field::accept_encoding, "gzip, deflate");
     if (reply.status == 503) response_.set(http::field::retry_after, "1");
     response_.keep_alive(keep_alive_ && !shared_.leaving);
+    if (response_.keep_alive()) response_.set(http::field::connection, "keep-alive");  // HTTP/1.0
     response_.content_length(reply.body.size());
     if (!head_) response_.body() = std::move(reply.body);
     limit(shared_.options.request_seconds);

@@ -248,7 +248,7 @@ void read_input(detail::JsonReader& json, std::size_t at, BinaryPart& binary, In
   request.inputs.push_back(std::move(tensor));
 }
 
-void read_outputs(detail::JsonReader& json, InferRequest& request) {
+void read_outputs(detail::JsonReader& json, std::optional<bool>& binary) {
   json.array([&](std::size_t at) {
     std::string name;
     members(json, {"name", "parameters"}, [&](const std::string& key) {
@@ -260,7 +260,7 @@ void read_outputs(detail::JsonReader& json, InferRequest& request) {
         if (parameter == "classification")
           refuse("output {}: the classification extension is not served; leave it out",
                  detail::quoted(name));
-        request.binary_output = json.boolean();
+        binary = json.boolean();
       });
     });
     json.check(name == "score", at,
@@ -298,6 +298,7 @@ InferRequest parse_infer_request(std::string_view body, std::optional<std::strin
   InferRequest request;
   BinaryPart binary{body.substr(json_bytes)};
   bool inputs = false;
+  std::optional<bool> binary_output, binary_outputs;  // of the output, and of all
   try {
     detail::JsonReader json(text, kBody);
     members(json, {"id", "parameters", "inputs", "outputs"}, [&](const std::string& key) {
@@ -305,12 +306,12 @@ InferRequest parse_infer_request(std::string_view body, std::optional<std::strin
         request.id = json.string();
       } else if (key == "parameters") {
         members(json, {"binary_data_output"},
-                [&](const std::string&) { request.binary_output = json.boolean(); });
+                [&](const std::string&) { binary_outputs = json.boolean(); });
       } else if (key == "inputs") {
         inputs = true;
         json.array([&](std::size_t at) { read_input(json, at, binary, request, limits); });
       } else {
-        read_outputs(json, request);
+        read_outputs(json, binary_output);
       }
     });
     json.end();
@@ -318,6 +319,7 @@ InferRequest parse_infer_request(std::string_view body, std::optional<std::strin
     refuse("{}", without_file(error.what()));
   }
   if (!inputs) refuse("the request has no 'inputs'");
+  request.binary_output = binary_output.value_or(binary_outputs.value_or(false));
   if (!binary.rest.empty())
     refuse(
         "{} bytes follow the last binary tensor; binary_data_size of the inputs must add up to "

@@ -186,8 +186,12 @@ std::map<std::int64_t, std::filesystem::path> versions_in(const std::filesystem:
   std::map<std::int64_t, std::filesystem::path> versions;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.is_directory() && is_number(entry.path().filename().string()))
-      versions[std::stoll(entry.path().filename().string())] = entry.path();
+    if (entry.is_directory() && is_number(entry.path().filename().string())) {
+      const auto [version, added] =
+          versions.emplace(std::stoll(entry.path().filename().string()), entry.path());
+      require<DataError>(added, "'{}' and '{}' are the same version", version->second.string(),
+                         entry.path().string());
+    }
   require<DataError>(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
   if (versions.empty()) versions[1] = folder;
   return versions;

@@ -493,6 +493,9 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
   refused(with([](Options& o) { o.precision = "fp8"; }), bad, "'fp8'");
   refused(with([](Options& o) { o.codec = "zip"; }), bad, "'zip'");
   refused(with([](Options& o) { o.learning_rate = -1; }), bad, "learning rate is -1");
+  refused(with([](Options& o) { o.initial_bound = std::numeric_limits<float>::quiet_NaN(); }), bad,
+          "initial_bound is nan");
+  refused(with([](Options& o) { o.initial_bound = 3e38f; }), bad, "initial_bound is 3e+38");
   refused(with([](Options& o) { o.threads = 0; }), bad, "0 threads");
   refused(with([](Options& o) { o.bad_ids = 4; }), bad, "bad_ids is 4");
   refused(with([](Options& o) { o.gradient_blocks = -1; }), bad, "gradient_blocks is -1");

@@ -549,6 +549,16 @@ def test_wrong_requests(binaries, folder):
             client.sendall(sent)
             reply = client.makefile("rb").readline()
             check(reply.split()[1:2] == [str(status).encode()], sent[:40], reply)
+    with socket.create_connection(("127.0.0.1", server.port), 30) as client:  # who speaks HTTP/1.0 is told that it goes on
+        for _ in range(2):
+            client.sendall(b"GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+            reply = client.recv(65536)
+            check(b"Connection: keep-alive" in reply, reply)
+    for output, every, binary in ((False, True, False), (True, False, True), (None, True, True)):
+        asked = {"parameters": {"binary_data_output": every}, "outputs": [{"name": "score"} if output is None else {"name": "score", "parameters": {"binary_data": output}}]}
+        for keys in (["parameters", "outputs"], ["outputs", "parameters"]):
+            _, reply = server.call("POST", infer, json.dumps({**{key: asked[key] for key in keys}, **valid_body()}).encode())[:2]
+            check((b'"data"' not in reply) == binary, keys, reply)
     check(server.json("GET", "/v2/health/live") == (200, {"live": True}))
     check(server.json("GET", "/v2/health/ready")[0] == 200 and server.json("GET", "/v2/models/model/versions/1/ready")[0] == 200)
     check(server.json("GET", "/v2/models/model")[1]["versions"] == ["1"])
@@ -821,6 +831,10 @@ def test_versions(binaries, folder):
     check(server.json("GET", "/v2/models/a%20b")[1]["versions"] == ["2", "10"])
     replies = [server.json("POST", f"/v2/models/a%20b{version}/infer", valid_body())[1] for version in ("", "/versions/10", "/versions/2")]
     check([r["model_version"] for r in replies] == ["10", "10", "2"], replies)
+    (many / "02").symlink_to(folder / "dot")
+    ended = subprocess.run([binaries / "serve_model", "--checkpoint", many, "--port", "0"], capture_output=True, text=True)
+    check(ended.returncode == 1 and "are the same version" in ended.stderr, ended)
+    (many / "02").unlink()
     check(replies[0]["outputs"] == replies[1]["outputs"] != replies[2]["outputs"])
     server.end()
 
