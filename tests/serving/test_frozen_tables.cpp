@@ -441,14 +441,17 @@ TEST_CASE("threads that freeze one file at a time leave a whole one") {
   std::vector<std::thread> threads;
   for (std::string& text : texts)
     threads.emplace_back([&] {
-      for (int i = 0; i < 10 && text.empty(); ++i)
-        text = message_of([&] {
+      try {
+        for (int i = 0; i < 10; ++i) {
           freeze_checkpoint(checkpoint, folder.path / "frozen");
           static_cast<void>(FrozenTables(folder.path / "frozen"));
-        });
+        }
+      } catch (const std::exception& error) {
+        text = error.what();
+      }
     });
   for (std::thread& thread : threads) thread.join();
-  CHECK(texts == std::vector<std::string>(4));
+  for (const std::string& text : texts) CHECK(text == "");
 }
 
 TEST_CASE("processes serve parts of one file, whose memory they share") {
