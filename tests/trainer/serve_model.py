@@ -554,11 +554,6 @@ def test_wrong_requests(binaries, folder):
             client.sendall(b"GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
             reply = client.recv(65536)
             check(b"Connection: keep-alive" in reply, reply)
-    for output, every, binary in ((False, True, False), (True, False, True), (None, True, True)):
-        asked = {"parameters": {"binary_data_output": every}, "outputs": [{"name": "score"} if output is None else {"name": "score", "parameters": {"binary_data": output}}]}
-        for keys in (["parameters", "outputs"], ["outputs", "parameters"]):
-            _, reply = server.call("POST", infer, json.dumps({**{key: asked[key] for key in keys}, **valid_body()}).encode())[:2]
-            check((b'"data"' not in reply) == binary, keys, reply)
     check(server.json("GET", "/v2/health/live") == (200, {"live": True}))
     check(server.json("GET", "/v2/health/ready")[0] == 200 and server.json("GET", "/v2/models/model/versions/1/ready")[0] == 200)
     check(server.json("GET", "/v2/models/model")[1]["versions"] == ["1"])
@@ -566,6 +561,11 @@ def test_wrong_requests(binaries, folder):
     found = dict(re.findall(r'serve_replies_total\{status="(\d+)"\} (\d+)', metrics.decode()))
     check(int(found["400"]) >= 25 and int(found["413"]) == 1 and int(found["408"]) == 1, found)
     check('serve_samples_total{model="model",version="1"} 2' in metrics.decode(), metrics.decode())
+    for output, every, binary in ((False, True, False), (True, False, True), (None, True, True)):
+        asked = {"parameters": {"binary_data_output": every}, "outputs": [{"name": "score"} if output is None else {"name": "score", "parameters": {"binary_data": output}}]}
+        for keys in (["parameters", "outputs"], ["outputs", "parameters"]):
+            _, reply = server.call("POST", infer, json.dumps({**{key: asked[key] for key in keys}, **valid_body()}).encode())[:2]
+            check((b'"data"' not in reply) == binary, keys, reply)
     server.end(signal.SIGINT)
     # what cannot be served is said before anything is
     for options, words in ((["--checkpoint", folder], "holds none"), (["--checkpoint", folder / "none"], "none"), ([], "--checkpoint"),
