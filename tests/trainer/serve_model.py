@@ -362,7 +362,7 @@ def test_evaluate(binaries, folder):
             (["--checkpoint", folder / "none", "--data", folder / "clicks.tsv"], ["none"], 1),
             (["--checkpoint", folder / "dot", "--data", folder / "none.tsv"], ["none.tsv"], 1),
             (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "bought"], ["clicks.csv", "'bought'", "--label"], 1),
-            (["--checkpoint", folder / "csv", "--data", folder / "clicks.tsv"], ["'price'", "the model"], 1),
+            (["--checkpoint", folder / "csv", "--data", folder / "clicks.tsv"], ["--label", "the model is of other columns"], 1),
             (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "device"], ["line 2", "is no number from 0 to 1"], 1),
             (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--formats", "int3"], ["--formats"], 2),
             (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--test-fraction", "2"], ["--test-fraction"], 2)):
