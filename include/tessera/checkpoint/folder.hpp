@@ -109,9 +109,9 @@ inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::p
 
 }  // namespace detail
 
-/// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints, or
-/// another, as long as it exists. It ends with the process, however that ends. Does nothing on file systems
-/// without locks (NFS; Lustre that is mounted without them).
+/// Keeps other programs, and other saves of this one, from writing to a directory as long as it
+/// exists. It ends with the process, however that ends. Does nothing on file systems without locks
+/// (NFS; Lustre that is mounted without them).
 class FolderLock {
  public:
   /// Throws DataError if somebody else has the lock and keeps it for 2 s: a program that was just
@@ -174,6 +174,10 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
   if (!renamed && (errno == EINVAL || errno == ENOSYS)) {
     old = to.parent_path() / (std::string(kRemovedPrefix) + to.filename().string());
     renamed = (rename(to, old, 0) || errno == ENOENT) && rename(from, to, 0);
+    if (const int why = errno; !renamed) {
+      rename(old, to, 0);
+      errno = why;
+    }
   }
   require<DataError>(renamed, "cannot rename '{}' to '{}': {}", from.string(), to.string(),
                      std::strerror(errno));
