@@ -78,6 +78,16 @@ inline void check_paths(std::initializer_list<NamedPath> inputs,
 inline bool parse(CLI::App& app, int argc, const char* const* argv) {
   app.set_version_flag("--version", version_of(app.get_name()), "Print the version and end")
       ->group("Options");
+  if (argc > 1 && argv[1][0] != '-') {
+    std::string names;
+    bool known = false;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      known |= command->get_name() == argv[1];
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    }
+    tessera::require<CLI::ValidationError>(known || names.empty(), "there is no '{}': {}", argv[1],
+                                           names);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -246,7 +246,7 @@ void resolve(Options& options, const std::string& config, bool dense_rate_given)
 /// its end.
 class ConfigFile : public CLI::ConfigTOML {
  public:
-  explicit ConfigFile(const std::string& text) : text_(text) {}
+  ConfigFile(const CLI::App& app, const std::string& text) : app_(app), text_(text) {}
   std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
     std::istringstream text(text_.starts_with("\xef\xbb\xbf") ? text_.substr(3) : text_);
     // CLI11 takes what follows a '#' for a comment, in quotes, too.
@@ -260,10 +260,16 @@ class ConfigFile : public CLI::ConfigTOML {
               "--config: '{}': a value there cannot hold a '#'; give it on the command line", line);
     text.clear();
     text.seekg(0);
-    return CLI::ConfigTOML::from_config(text);
+    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(text);
+    for (const CLI::ConfigItem& item : items)
+      tessera::require<CLI::ValidationError>(
+          app_.get_option_no_throw("--" + item.fullname()) != nullptr,
+          "--config: there is no option '{}'", item.fullname());
+    return items;
   }
 
  private:
+  const CLI::App& app_;
   const std::string& text_;
 };
 
@@ -471,7 +477,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       return error.what();
     }
   });
-  app.config_formatter(std::make_shared<ConfigFile>(config_text));
+  app.config_formatter(std::make_shared<ConfigFile>(app, config_text));
   std::string recipe_name;
   choose(app.add_option("--recipe", recipe_name,
                         "A published model's options, but those that are given (docs/models.md)"),

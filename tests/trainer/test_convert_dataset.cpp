@@ -340,6 +340,8 @@ TEST_CASE("what cannot be converted") {
   std::ofstream(empty) << "";
   CHECK(convert("").status == 2);
   CHECK(convert("").err == "convert_dataset: A subcommand is required (see --help)\n");
+  CHECK(convert("tobinary a b").err ==
+        "convert_dataset: there is no 'tobinary': to-binary, to-csv, to-tsv (see --help)\n");
   CHECK(convert("to-binary x").status == 2);
   CHECK(convert("to-binary x y --test-fraction 1").status == 2);
   CHECK(

@@ -81,6 +81,8 @@ TEST_CASE("no option waits for a pipe, and a file of options that cannot be read
   check_fails("--config '" + config + "'", "such a file has at most 1048576", 2);
   write(config, "plan=\"" + std::string(200'000, 'x') + "\"\n");
   CHECK(check_fails("--config '" + config + "'", "more bytes)", 2).err.size() < 2'200);
+  write(config, "ranks=\"1\"\nfoo=\"3\"\n");
+  check_fails("--config '" + config + "'", "--config: there is no option 'foo'", 2);
   write(config, "ranks=\"1\"  # one\nsave='runs/exp#1'\n");
   check_fails("--config '" + config + "'", "save='runs/exp#1'': a value there cannot hold a '#'",
               2);
