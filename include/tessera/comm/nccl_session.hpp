@@ -108,7 +108,7 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
     std::filesystem::rename(part, file);  // at once: no reader sees half of it
     return id;
   }
-  const auto deadline = deadline_after(timeout);
+  const auto deadline = detail::deadline_after(timeout);
   for (;;) {
     std::ifstream in(file, std::ios::binary);
     if (in.read(reinterpret_cast<char*>(&id), sizeof(id))) return id;
