@@ -450,7 +450,7 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
             {"tessera_statistics", "samples", "batch", "sorted_ids", "tables", "features"});
   root.at("tessera_statistics").whole(1, 1);
   model.statistics = path;
-  std::set<std::string> known, known_features;
+  std::set<std::string> known;
   for (const Node& of : root.at("tables").list()) {
     const std::string name = of.at("name").name();
     require<DataError>(known.insert(name).second, "{}: table '{}' was there before", of.at("name"),
@@ -494,11 +494,7 @@ void take_statistics(Model& model, const std::string& path, const std::string& t
     require<DataError>(feature != model.features.end(), "{}: the model has no feature '{}'",
                        of.at("name"), name);
     feature->hotness = std::max(0.001, of.at("hotness").number(0, kMostHotness));
-    known_features.insert(name);
   }
-  require<DataError>(known_features.size() == model.features.size(),
-                     "{}: statistics of {} of the model's {} features; measure its ids again", path,
-                     known_features.size(), model.features.size());
   const Node sorted = root.at("sorted_ids");
   require<DataError>(sorted.json().is_boolean(), "{}: must be true or false", sorted);
   model.workload.sorted_ids = sorted.json().get<bool>();
