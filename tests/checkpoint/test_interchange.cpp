@@ -5,14 +5,17 @@
 // examples/read_checkpoint.py shows; .npy files go out and come back under another layout.
 #include <checkpoint/models.hpp>
 
+#include <tessera/checkpoint/non_finite.hpp>
 #include <tessera/checkpoint/npy.hpp>
 
 #include <doctest/doctest.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -175,4 +178,39 @@ TEST_CASE("npy files hold whole tables, and come back under another layout and p
                          DataError);
     CHECK(model.is<float>(99));
   });
+}
+
+TEST_CASE("npy files and checks of weights see rows that are behind a cache") {
+  using OnDisk = Plan<Cached<30, OnFile<TableWise<Table<"a", 100, 4>>>>>;
+  const TemporaryFolder folder;
+  SelfCommunicator self;
+  EmbeddingCollection<OnDisk, Sgd, Host, SelfCommunicator> embeddings(
+      self, Host(),
+      {.learning_rate = 1.0f, .files = {.folder = (folder.path / "tables").string()}});
+  CheckpointContents contents;  // once, before rows are in the cache
+  contents.add(embeddings);
+  const std::vector<std::int32_t> ids{3, 5, 7, 9};
+  std::vector<float> gradient(16, 1.0f), trained(400), later(400);
+  const auto step = [&] {
+    const auto pooled = embeddings.forward(KeyedJagged<std::int32_t>{1, 4, ids, {}, {}});
+    embeddings.backward(pooled, MatrixView<const float>(gradient.data(), 4, 4));
+  };
+  step();
+  // with a slash at the end
+  export_npy(self, folder.path / "npy" / "", contents);
+  embeddings.tables().get("a", {trained.data(), 100, 4});
+  std::ifstream file(folder.path / "npy" / "a.weight.npy", std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  REQUIRE(bytes.size() == 128 + 1600);
+  CHECK(std::memcmp(bytes.data() + 128, trained.data(), 1600) == 0);
+  step();
+  import_npy(self, folder.path / "npy", contents);
+  const auto pooled = embeddings.forward(KeyedJagged<std::int32_t>{1, 4, ids, {}, {}});
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t c = 0; c < 4; ++c)
+      CHECK(pooled.values(i, c) ==
+            trained[static_cast<std::size_t>(ids[static_cast<std::size_t>(i)] * 4 + c)]);
+  gradient.assign(16, std::numeric_limits<float>::quiet_NaN());
+  step();
+  CHECK(detail::non_finite_tensors(contents).size() == 1);
 }

@@ -158,6 +158,36 @@ TEST_CASE("another optimizer takes the weights alone") {
   });
 }
 
+TEST_CASE("a dense tensor that is called as a table's state would be is none") {
+  using Items = Plan<TableWise<Table<"item", 8, 4>>>;
+  const TemporaryFolder folder;
+  SelfCommunicator self;
+  const std::vector<std::int32_t> ids{3, 5};
+  const std::vector<float> gradient(8, 1.0f);
+  std::vector<float> bias(8, 42.0f), sums(8), then(8);
+  const auto model = [&](auto with) {
+    EmbeddingCollection<Items, RowWiseAdagrad, Host, SelfCommunicator> embeddings(self, Host(), {});
+    CheckpointContents contents;
+    contents.add(embeddings);
+    contents.add("item.bias", {8}, std::span(bias));
+    with(embeddings, contents);
+    embeddings.tables().get_state("item", 0, {sums.data(), 8, 1});
+  };
+  model([&](auto& embeddings, auto& contents) {
+    const auto pooled = embeddings.forward(KeyedJagged<std::int32_t>{1, 2, ids, {}, {}});
+    embeddings.backward(pooled, MatrixView<const float>(gradient.data(), 2, 4));
+    save_checkpoint(self, folder.path, contents, 1);
+  });
+  then = sums;
+  CHECK(then[3] > 0);
+  bias.assign(8, 0.0f);
+  model([&](auto&, auto& contents) {
+    CHECK(start_from(self, *latest_checkpoint(folder.path), contents).empty());
+  });
+  CHECK(sums == then);
+  CHECK(bias == std::vector<float>(8, 42.0f));
+}
+
 TEST_CASE("rows that cannot be are refused, and the model stays as it was") {
   const TemporaryFolder folder;
   run_ranks(1, [&](ThreadCommunicator& c) {

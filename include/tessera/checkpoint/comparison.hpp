@@ -186,6 +186,9 @@ class Comparison {
                                                    const LoadOptions& options) {
     std::set<std::string> anew;
     options.new_optimizers->clear();
+    std::map<std::string, int> named;  // what the model has, a table's states and all else
+    for (const TensorSpec& tensor : contents.tensors())
+      named.emplace(name_in_checkpoint(options, tensor.name), static_cast<int>(named.size()));
     for (const auto& [first, end] : contents.tables()) {
       const auto tensor = [&](int t) -> const TensorSpec& {
         return contents.tensors()[static_cast<std::size_t>(t)];
@@ -196,10 +199,14 @@ class Comparison {
         continue;
       std::set<std::string> stored, own;
       bool same = true;
-      for (const StoredTensor& other : manifest.tensors)
-        if (other.name.starts_with(table) && other.name != weight &&
+      for (const StoredTensor& other : manifest.tensors) {
+        const auto known = named.find(other.name);
+        const bool of_table =
+            known == named.end() || (known->second > first && known->second < end);
+        if (of_table && other.name.starts_with(table) && other.name != weight &&
             other.name.find('.', table.size()) == std::string::npos)
           stored.insert(other.name);
+      }
       for (int t = first + 1; t < end; ++t) {
         const std::string& name = *own.insert(name_in_checkpoint(options, tensor(t).name)).first;
         const StoredTensor* source = manifest.find(name);

@@ -17,6 +17,7 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// optimizer states of tables are not looked at. Reads all of them.
 inline std::vector<std::string> non_finite_tensors(const CheckpointContents& contents) {
   constexpr std::int64_t at_once = 4096;
+  contents.flush();
   const auto& tensors = contents.tensors();
   std::vector<bool> found(tensors.size()), passed(tensors.size());
   for (const auto& [weights, end] : contents.tables())

@@ -30,7 +30,7 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
     return detail::gather_one(communicator, rows);
   });
   const detail::FilePlan plan = detail::FilePlan::npy(contents.tensors());
-  std::filesystem::path partial = folder;
+  std::filesystem::path partial = folder.has_filename() ? folder : folder.parent_path();
   partial += ".partial";
   detail::RowWriter writer(partial, contents.tensors(), plan);
   detail::on_all_ranks(communicator, [&] {
@@ -46,6 +46,7 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
     }
   });
   detail::on_all_ranks(communicator, [&] {
+    contents.flush();
     for (const detail::CheckpointRows& rows : contents.rows())
       writer.write(rows, detail::LiveRows{});
     writer.sync();
@@ -86,7 +87,8 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
                        folder.string());
   });
   detail::on_all_ranks(communicator, [&] {
-    std::vector<std::byte> block;
+    model.flush_to_write();
+    std::vector<std::byte> block, copied;
     for (const detail::CheckpointRows& rows : model.rows())
       for (const detail::CheckpointRows::Part& part : rows.parts) {
         const std::size_t t = static_cast<std::size_t>(part.tensor);
@@ -97,6 +99,7 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
                            step = std::max<std::int64_t>(
                                1, (1 << 20) / std::max<std::int64_t>(row_bytes, 1));
         const detail::File file(paths[t], detail::File::Mode::read);
+        detail::WritableRows to(rows, part, tensor.type, copied);
         for (std::int64_t first = 0; first < rows.rows; first += step) {
           const std::int64_t count = std::min(step, rows.rows - first);
           block.resize(static_cast<std::size_t>(count * row_bytes));
@@ -107,9 +110,9 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
               part.column_begin * static_cast<std::int64_t>(detail::tensor_type_size(stored.type));
           for (std::int64_t r = 0; r < count; ++r)
             detail::convert_elements(block.data() + r * row_bytes + skipped, stored.type,
-                                     part.data + (first + r) * part.stride, tensor.type,
-                                     part.columns);
+                                     to(first + r), tensor.type, part.columns);
         }
+        to.put_back();
       }
   });
   return found;
