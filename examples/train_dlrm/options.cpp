@@ -887,7 +887,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
                       dense_optimizer->count() > 0);
   resolve(options, config->count() > 0 ? config->results().back() : "", dense_rate->count() > 0);
   set_model(options);
-  const std::string configuration = config_of(app, texts);
+  const std::string configuration = print_config ? config_of(app, texts) : std::string();
   set_rates(options, rate->count() > 0, wide[1]->count() > 0);
   if (!options.freeze.empty())
     options.optimizer = frozen(options.freeze, options.model == "wide-deep") + options.optimizer;
