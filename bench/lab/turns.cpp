@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -149,12 +150,23 @@ json fingerprint(const Settings& settings, const std::vector<Case>& cases, const
   for (const auto& batch : batches.ids)
     for (const std::int64_t id : batch) ids = random_word(ids, static_cast<std::uint64_t>(id));
   std::uint64_t layouts = 0;
-  for (const Case& c : cases)
+  const auto add = [&](auto value) {
+    layouts = random_word(layouts, std::bit_cast<std::uint64_t>(value));
+  };
+  for (const Case& c : cases) {
     for (const Shard& s : c.layout.shards)
-      for (const std::int64_t value : {std::int64_t{s.table}, s.rectangle.row_begin,
-                                       s.rectangle.row_end, std::int64_t{s.rectangle.column_begin},
-                                       std::int64_t{s.rectangle.column_end}, std::int64_t{s.rank}})
-        layouts = random_word(layouts, static_cast<std::uint64_t>(value));
+      for (const std::int64_t value :
+           {std::int64_t{s.table}, s.rectangle.row_begin, s.rectangle.row_end,
+            std::int64_t{s.rectangle.column_begin}, std::int64_t{s.rectangle.column_end},
+            std::int64_t{s.rank}, static_cast<std::int64_t>(s.tier), std::int64_t{s.cache_rows}})
+        add(value);
+    if (c.ghosts.empty()) continue;
+    for (const int rank : c.ghosts) add(std::int64_t{rank});
+    add(std::int64_t{c.links.ranks_per_node});
+    for (const double of : {c.links.node_bandwidth, c.links.node_latency, c.links.network_bandwidth,
+                            c.links.network_latency, c.links.launch_seconds})
+      add(of);
+  }
   return {{"laboratory", 1},
           {"model", settings.model_file},
           {"batch", batches.samples},
@@ -218,12 +230,16 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
   const json first = fingerprint(settings, cases, batches);
   Rounds rounds;
   if (settings.resume && std::filesystem::exists(path)) read_rounds(path, first, rounds);
-  // rewritten: a line that a kill has cut is gone
-  const int file = support::open_output(path, named, O_CREAT | O_TRUNC);
+  {  // rewritten: a line that a kill has cut is gone
+    support::ResultFile again(path, "--out");
+    again.add(first.dump() + "\n");
+    for (const auto& [name, records] : rounds)
+      for (const json& record : records)
+        again.add(json{{"case", name}, {"record", record}}.dump() + "\n");
+    again.finish();
+  }
+  const int file = support::open_output(path, named, O_APPEND);
   const auto keep = [&](const json& line) { support::write_all(file, line.dump() + "\n", named); };
-  keep(first);
-  for (const auto& [name, records] : rounds)
-    for (const json& record : records) keep({{"case", name}, {"record", record}});
 
   std::vector<std::pair<int, const Case*>> turns;
   std::mt19937_64 random(settings.seed);
