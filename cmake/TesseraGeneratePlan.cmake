@@ -6,6 +6,7 @@
 #   #include "plan.hpp"    // planned::Plan, planned::Optimizer, planned::kCluster, planned::kBatch
 # OPTIONS go to tessera_plan, as `--page plan.html`. A change of CONFIG, or of a file that it names, plans again.
 # tessera_plan is built by the project that calls this, once. TESSERA_PLAN_PROGRAM names one that is built already.
+cmake_policy(VERSION 3.25)  # of depfiles, whatever the project's is
 set(TESSERA_PLAN_PROGRAM "" CACHE FILEPATH "A tessera_plan for tessera_generate_plan; without it one is built")
 
 # Sets RESULT to what runs tessera_plan: a target, or TESSERA_PLAN_PROGRAM.
@@ -73,7 +74,8 @@ function(tessera_generate_plan config)
   tessera_plan_program(program)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/tessera_plans/${plan_TARGET}")
   set(header "${folder}/${plan_HEADER}")
-  file(MAKE_DIRECTORY "${folder}")
+  cmake_path(GET header PARENT_PATH parent)
+  file(MAKE_DIRECTORY "${parent}")
   add_custom_command(OUTPUT "${header}"
     COMMAND "${program}" "${file}" --header "${header}" --namespace "${plan_NAMESPACE}" --depfile "${header}.d" ${plan_OPTIONS}
     DEPENDS "${file}" "${program}" DEPFILE "${header}.d" COMMENT "Planning ${config} for ${plan_TARGET}" VERBATIM)

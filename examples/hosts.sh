@@ -51,11 +51,12 @@ pids=()
 end_all() { for pid in "${pids[@]}"; do kill "-$1" -- "-$pid" 2>/dev/null; done; }
 trap 'end_all TERM; exit 143' TERM HUP
 trap 'end_all INT; exit 130' INT
+quoted() { printf "'%s'" "${1//\'/\'\\\'\'}"; }  # for any shell there
 for ((rank = 0; rank < size; ++rank)); do
   # The token goes by standard input, not by a command line that others on the machine can read.
-  said="cd $(printf %q "$PWD") && read -r TESSERA_JOB_TOKEN && export TESSERA_JOB_TOKEN RANK=$rank WORLD_SIZE=$size"
+  said="cd $(quoted "$PWD") && read -r TESSERA_JOB_TOKEN && export TESSERA_JOB_TOKEN RANK=$rank WORLD_SIZE=$size"
   said+=" LOCAL_RANK=$((rank % per_host)) LOCAL_WORLD_SIZE=$per_host MASTER_ADDR=$first MASTER_PORT=${MASTER_PORT:-29500} && exec"
-  for word in "$@"; do said+=" $(printf %q "$word")"; done
+  for word in "$@"; do said+=" $(quoted "$word")"; done
   {
     "${ssh[@]}" "${hosts[rank / per_host]}" "$said" <<<"$token" 3>&-
     echo "$rank $?" >&3

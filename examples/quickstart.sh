@@ -5,14 +5,14 @@
 # Installs what is missing, builds in Release for this machine, and trains a DLRM. Options go to the trainer:
 #   bash examples/quickstart.sh --help
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 for argument in "$@"; do
   if [ "$argument" = --help ] || [ "$argument" = -h ]; then
     sed -n '/^# Installs/,/^set/s/^# *//p' "${BASH_SOURCE[0]}"
     trainer=$root/build/release/bin/train_dlrm
     if [ -x "$trainer" ]; then exec "$trainer" --help; fi
-    echo "The trainer's options are shown when it is built, and are in docs/models.md and docs/checkpoints.md."
+    echo "The trainer's options are shown when it is built, and are in docs/trainer.md."
     exit 0
   fi
 done
@@ -31,4 +31,5 @@ else
   cmake --build --preset release --target train_dlrm >"$log" || { cat "$log"; exit 1; }
 fi
 cd "$OLDPWD"
-"$root/build/release/bin/train_dlrm" "$@"
+rm -f "$log"
+exec "$root/build/release/bin/train_dlrm" "$@"

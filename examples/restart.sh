@@ -28,7 +28,7 @@ done
 
 told=0 child=
 trap 'told=143; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM HUP
-trap 'told=130; [ -z "$child" ] || kill -INT "$child" 2>/dev/null' INT
+trap 'told=130; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' INT  # a command behind & ignores INT
 at_once=0
 for ((start = 0; ; ++start)); do
   began=$SECONDS
