@@ -87,6 +87,7 @@ class _Handle:
             self._destroy(self._as_parameter_)
 
 
+_nothing = ctypes.c_float()
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [ctypes.py_object, c_char_p]
 _TYPES = {(0, 32): "int32", (0, 64): "int64", (2, 32): "float32"}
@@ -230,7 +231,7 @@ class Collection:
         specs = (_Table * len(self.tables))(*((t.name.encode(), t.rows, t.width, t.policy and t.policy.encode()) for t in self.tables))
         columns = (_Feature * len(pairs))(*((name.encode(), t.name.encode(), POOLINGS.index(t.pooling), weighted) for name, t in pairs))
         arguments = specs, c_size_t(len(specs)), columns, c_size_t(len(columns)), self.communicator.size, 0
-        layout = _Handle("layout", _made("layout_from_file", os.fsencode(plan), *arguments) if os.path.exists(plan) else
+        layout = _Handle("layout", _made("layout_from_file", os.fsencode(plan), *arguments) if os.path.isfile(plan) else
                          _made("layout_create", *arguments, plan.encode()))
         self.plan = _check(_c.tessera_layout_text(layout, byref(text := c_char_p())), text).value.decode()  # as a plan file
         _check(_c.tessera_collection_defaults(byref(values := _Options())))
@@ -286,7 +287,8 @@ class Collection:
         out = weight_gradients is not None and _Array(weight_gradients, "weight_gradients", ("float32",), 1, *self._place)
         if out and out.shape[0] != step.batch.id_count:
             raise InvalidArgument(f"room for {out.shape[0]} gradients of weights, but there are {step.batch.id_count} ids")
-        given = _Gradients(gradient.pointer, gradient.stride, None, 0, out and out.pointer or None)
+        pointer = out and (out.pointer or ctypes.addressof(_nothing))  # not NULL on a rank without ids
+        given = _Gradients(gradient.pointer, gradient.stride, None, 0, pointer or None)
         self.communicator.check((_c.tessera_accumulate if accumulate else _c.tessera_update)(step, byref(given)))
 
     def apply(self, most_norm=0.0):

@@ -191,7 +191,7 @@ typedef struct tessera_gradients {
   int64_t stride;
   const tessera_sequence_gradient* sequences; /* one for each sequence feature */
   size_t sequence_count;
-  float* weight_gradients; /* out: one an id, the gradients of the batch's weights; or NULL, on every rank. Not for accumulate */
+  float* weight_gradients; /* out: one an id, gradients of the batch's weights; NULL on every rank, or on none, also one without ids. Not for accumulate */
 } tessera_gradients;
 
 /* Updates the rows that the step looked up, each once, and ends the step. Collective. */
