@@ -11,7 +11,6 @@
 #include <tessera/cuda/sorted_entries.cuh>
 
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 namespace tessera { inline namespace v0 { namespace cuembed { namespace detail {
@@ -116,7 +115,7 @@ struct GradientRows {
   __device__ Loaded load(std::int64_t, int) const { return {}; }
   __device__ void store(std::int64_t row, std::uint32_t, int lane, Loaded&,
                         const gpu::RowPart<Lanes>& gradient) const {
-    if (row > std::numeric_limits<std::int32_t>::max()) return;  // was a negative index
+    if (row > INT32_MAX) return;  // was a negative index
     gpu::store_any_row(rows + row * stride + column, aligned, lane, gradient);
   }
 };
