@@ -48,6 +48,8 @@ kill -TERM $pid
 code=0; wait $pid || code=$?
 [ "$code" = 143 ] || fail "exit code $code after SIGTERM"
 [ "$(wc -l <begun)" = 1 ] || fail "it was started again after SIGTERM"
+code=0; timeout --preserve-status -s INT -k 5 1 "${restart[@]}" sleep 100 >out 2>&1 || code=$?
+[ "$code" = 130 ] || fail "exit code $code after SIGINT"
 
 # "ssh MACHINE COMMAND" of machines that are this one, but for one that does not answer.
 cat >ssh.sh <<'END'
