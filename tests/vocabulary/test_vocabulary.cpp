@@ -375,7 +375,7 @@ TEST_CASE("in a checkpoint, between rank counts") {
       require<Error>(same, "table {} came back otherwise", t);
     }
     VocabularyOptions half = options;  // the first table fits
-    half.tables[1].rows = 61;
+    half.tables[1].rows = 20;
     Vocabulary other(communicator, half);
     bool refused = false;
     try {
