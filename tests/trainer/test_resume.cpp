@@ -350,10 +350,12 @@ TEST_CASE(
   const TemporaryFolder folder;
   write_clicks(folder.path / "clicks.tsv", 3000);
   // In the middle stands an increment, a whole checkpoint, one written while rows changed hands.
-  for (const auto& [eviction, ranks, how] :
+  for (const auto& given :
        {std::tuple("oldest", 2, " --save-increments 3"), std::tuple("least-frequent", 3, ""),
         std::tuple("oldest", 2, " --save-async"),
         std::tuple("oldest", 2, " --save-async --save-increments 2")}) {
+    const char *const eviction = std::get<0>(given), *const how = std::get<2>(given);
+    const int ranks = std::get<1>(given);
     CAPTURE(eviction);
     CAPTURE(how);
     const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
