@@ -181,3 +181,25 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
   check_message(on_two,
                 "route: 4294967299 ids of feature 0 for one rank in one batch; at most 2^32 - 1");
 }
+
+TEST_CASE("ids wrap to rows that they can hold, or the batch is refused") {
+  const std::int64_t rows = std::int64_t{3} << 30;
+  const Layout layout = make_layout({1}, {{"t", rows, 4}}, {}, {{0, {0, rows, 0, 4}, 0}});
+  const Host host;
+  detail::IdReport<Host> report(host, 1, 0);
+  const detail::IdChecks<Host> checks{BadIds::wrap, report};
+  const std::vector<std::int64_t> cuts{0, 1};
+  std::vector<std::int64_t> ends;
+  const std::vector<std::int32_t> narrow{-1};
+  detail::HostAdmission<std::int32_t, Host> of_32;
+  std::vector<detail::FeatureInput<std::int32_t>> inputs_32(1);
+  CHECK_THROWS_WITH_AS(of_32.admit(host, layout, std::vector{0}, {1, 1, narrow, {}, {}}, cuts,
+                                   checks, inputs_32, ends),
+                       "BadIds::wrap: table 't' has 3221225472 rows; give ids of 64 bits",
+                       InvalidArgument);
+  const std::vector<std::int64_t> wide{-1};
+  detail::HostAdmission<std::int64_t, Host> of_64;
+  std::vector<detail::FeatureInput<std::int64_t>> inputs_64(1);
+  of_64.admit(host, layout, std::vector{0}, {1, 1, wide, {}, {}}, cuts, checks, inputs_64, ends);
+  CHECK(inputs_64[0].bags.ids[0] == rows - 1);
+}

@@ -22,6 +22,16 @@ TEST_CASE("a communicator of the user's, split by node") {
   all.barrier();
 }
 
+TEST_CASE("colors are any numbers") {
+  auto c = world();
+  ts::MpiCommunicator part = c.split(c.rank() == 0 ? -3 : -1);
+  CHECK(part.size() == (c.rank() == 0 ? 1 : c.size() - 1));
+  CHECK(part.rank() == (c.rank() == 0 ? 0 : c.rank() - 1));
+  std::int64_t sum = c.rank();
+  part.all_reduce(std::span(&sum, 1));
+  CHECK(sum == (c.rank() == 0 ? 0 : c.size() * (c.size() - 1) / 2));
+}
+
 TEST_CASE("bad input") {
   auto c = world();
   CHECK_THROWS_AS(ts::MpiCommunicator(MPI_COMM_WORLD, {.max_message_bytes = 0}),

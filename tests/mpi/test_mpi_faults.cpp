@@ -25,6 +25,13 @@ TEST_CASE(
   CHECK(kept.has("waited 1000 ms in all_reduce (call 15) for rank(s) 1; it may be dead"));
 }
 
+TEST_CASE("ranks wait in a split no longer than in other calls, and name the late one") {
+  const processes::Outcome late = engine::run_job("job: late at a split");
+  CHECK(late.status != 0);
+  CHECK(
+      late.has("all_gather (call 1) on rank 0 cannot finish: rank 1 failed: late: rank 0 waited"));
+}
+
 TEST_CASE("a process that is killed ends waits in parts, too") {
   const processes::Outcome killed =
       engine::run_job("job: killed beside a part", "--enable-recovery");

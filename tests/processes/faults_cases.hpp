@@ -109,6 +109,13 @@ TEST_CASE("job: hangs" * doctest::skip()) {
   };
   train(fault, {.timeout = 500ms});
 }
+TEST_CASE("job: late at a split" * doctest::skip()) {
+  const auto run = [](engine::Comm& all) {
+    if (all.rank() == 1) std::this_thread::sleep_for(3s);
+    all.split(0).barrier();
+  };
+  CHECK(engine::run_rank(run, {.timeout = 500ms}) == 0);
+}
 /// Ranks 0 and 1 also have a part of their own.
 template <class Calls>
 void wait_in_parts(Calls calls, std::chrono::milliseconds timeout) {

@@ -6,12 +6,16 @@
 #include <simt/every_order.hpp>
 
 #include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/inputs.cuh>
+#include <tessera/ids/device_admission.hpp>
 
 #include <doctest/doctest.h>
+#include <gpu/device.hpp>
 #include <gpu/graph.hpp>
 #include <simt/run_again.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -148,6 +152,50 @@ TEST_CASE("the address sanitizer sees memory that is used after its free, in the
        {"planted: freed_too_early", "planted: freed_on_wrong_stream", "planted: pages_freed"}) {
     INFO(name);
     CHECK(output_of(name).find("AddressSanitizer: use-after-poison") != std::string::npos);
+  }
+}
+
+TEST_CASE("a fault of ids that is known late names the feature of its own batch; wraps must fit") {
+  const Layout layout =
+      make_layout({1}, {{"t", 10, 4}, {"long", std::int64_t{3} << 30, 4}},
+                  {{"a", "t"}, {"b", "t"}, {"c", "t"}, {"l", "long"}},
+                  {{0, {0, 10, 0, 4}, 0}, {1, {0, std::int64_t{3} << 30, 0, 4}, 0}});
+  REQUIRE(layout.fault.ok());
+  const std::vector<std::int64_t> cuts{0, 1};
+  for (const bool late : {false, true}) {
+    const gpu::Stream stream;
+    const Cuda backend({.stream = stream.get()});
+    detail::IdReport<Cuda> report(backend, 2, 0);
+    detail::DeviceAdmission<std::int32_t, Cuda> admission;
+    backend.synchronize();
+    const OnGpu<std::int32_t> ids(backend, {99, 1, 2}), good(backend, {4});
+    std::vector<detail::FeatureInput<std::int32_t>> inputs(4);
+    std::vector<std::int64_t> ends;
+    detail::IdChecks<Cuda> checks{.report = report, .sizes = detail::SizesNeeded::none};
+    std::string text;
+    {
+      std::optional<simt::DeferredStreams> scope;
+      if (late) scope.emplace(simt::Deferral{.first = simt::Deferral::First::awaited});
+      try {
+        admission.admit(backend, layout, std::vector<int>{0, 1, 2},
+                        {.features = 3, .batch = 1, .ids = {ids.data(), 3}}, cuts, checks, inputs,
+                        ends);
+        admission.admit(backend, layout, std::vector<int>{1},
+                        {.features = 1, .batch = 1, .ids = {good.data(), 1}}, cuts, checks, inputs,
+                        ends);
+        backend.synchronize();
+        report.raise(backend, layout);
+      } catch (const BadId& error) {
+        text = error.what();
+      }
+    }
+    CHECK_MESSAGE(text.find("'a'") != std::string::npos, text);
+    checks.bad_ids = BadIds::wrap;
+    CHECK_THROWS_WITH_AS(admission.admit(backend, layout, std::vector<int>{3},
+                                         {.features = 1, .batch = 1, .ids = {good.data(), 1}}, cuts,
+                                         checks, inputs, ends),
+                         "BadIds::wrap: table 'long' has 3221225472 rows; give ids of 64 bits",
+                         InvalidArgument);
   }
 }
 
