@@ -177,12 +177,10 @@ TEST_CASE("a fault of ids that is known late names the feature of its own batch;
       std::optional<simt::DeferredStreams> scope;
       if (late) scope.emplace(simt::Deferral{.first = simt::Deferral::First::awaited});
       try {
-        admission.admit(backend, layout, std::vector<int>{0, 1, 2},
-                        {.features = 3, .batch = 1, .ids = {ids.data(), 3}}, cuts, checks, inputs,
-                        ends);
-        admission.admit(backend, layout, std::vector<int>{1},
-                        {.features = 1, .batch = 1, .ids = {good.data(), 1}}, cuts, checks, inputs,
-                        ends);
+        admission.admit(backend, layout, std::vector<int>{0, 1, 2}, {3, 1, {ids.data(), 3}, {}, {}},
+                        cuts, checks, inputs, ends);
+        admission.admit(backend, layout, std::vector<int>{1}, {1, 1, {good.data(), 1}, {}, {}},
+                        cuts, checks, inputs, ends);
         backend.synchronize();
         report.raise(backend, layout);
       } catch (const BadId& error) {
@@ -191,11 +189,10 @@ TEST_CASE("a fault of ids that is known late names the feature of its own batch;
     }
     CHECK_MESSAGE(text.find("'a'") != std::string::npos, text);
     checks.bad_ids = BadIds::wrap;
-    CHECK_THROWS_WITH_AS(admission.admit(backend, layout, std::vector<int>{3},
-                                         {.features = 1, .batch = 1, .ids = {good.data(), 1}}, cuts,
-                                         checks, inputs, ends),
-                         "BadIds::wrap: table 'long' has 3221225472 rows; give ids of 64 bits",
-                         InvalidArgument);
+    CHECK_THROWS_WITH_AS(
+        admission.admit(backend, layout, std::vector<int>{3}, {1, 1, {good.data(), 1}, {}, {}},
+                        cuts, checks, inputs, ends),
+        "BadIds::wrap: table 'long' has 3221225472 rows; give ids of 64 bits", InvalidArgument);
   }
 }
 
