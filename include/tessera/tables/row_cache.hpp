@@ -279,6 +279,7 @@ class RowCache final : public AnyRowCache<Backend> {
       const std::lock_guard lock(mutex_);
       victims = directory_.victims(std::ssize(missing));
       if (victims.size() != missing.size()) {
+        for (const Slot slot : pins) directory_.forget_batch(slot);
         const std::int64_t needed = directory_.slots() + std::ssize(missing) - std::ssize(victims);
         throw InvalidArgument(formatted(
             "{} holds {} rows, but this batch, the one before it and those in flight use {} "
