@@ -5,6 +5,8 @@
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/optimizer/narrow_states.hpp>
 
 #include <collection/cache_bodies.hpp>
 #include <support/temporary_folder.hpp>
@@ -14,6 +16,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -79,6 +82,31 @@ TEST_CASE("a cache that is too small for a batch says what it needs, and nothing
     const auto pooled = e.forward(KeyedJagged<std::int64_t>{10, 1, one, {}, weights});
     e.backward(pooled, {gradient.data(), 1, e.columns()});
   });
+}
+
+TEST_CASE("a batch that was refused uses no rows of the cache") {
+  const TemporaryFolder folder;
+  using Ten = Plan<Cached<10, OnFile<TableWise<Table<"a", 100, 4>>>>>;
+  using E = EmbeddingCollection<Ten, NarrowStates<Adam>, Host, SelfCommunicator>;
+  SelfCommunicator self;
+  E::Options options;
+  options.files.folder = folder.path.string();
+  E e(self, Host{}, options);
+  const auto train = [&](std::int64_t first, std::int64_t last) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(last - first));
+    std::iota(ids.begin(), ids.end(), first);
+    const std::vector<float> gradient(ids.size() * 4, 1.0f);
+    e.backward(e.forward(KeyedJagged<std::int64_t>{1, last - first, ids, {}, {}}),
+               {gradient.data(), last - first, 4});
+  };
+  train(0, 5);
+  train(5, 10);
+  CHECK_THROWS_AS(train(0, 11), InvalidArgument);
+  train(20, 21);
+  CHECK(e.steps() == 3);
+  const SafetensorsReader file(std::filesystem::directory_iterator(folder.path)->path());
+  CHECK(file.metadata().at("weights") == "F32 at 0, 16 bytes");
+  CHECK(file.metadata().at("v") == "BF16 at 24, 8 bytes");
 }
 
 TEST_CASE("tables in files: what is missing or has no room is an error that names it") {

@@ -32,10 +32,14 @@ std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan, const Tabl
 /// Returns a name as a part of a file's name.
 std::string file_name_of(std::string_view name);
 
-/// Makes the files of an arena's shards. `fields`: the type of the weights, then the names of the
-/// states.
+/// A field of a row: its name, and its type as safetensors files name it.
+struct FieldName {
+  std::string_view name, type;
+};
+
+/// Makes the files of an arena's shards. `fields`: as in `format`.
 void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, const ArenaPlan& plan,
-               int rank, const RecordFormat& format, std::span<const std::string_view> fields);
+               int rank, const RecordFormat& format, std::span<const FieldName> fields);
 
 #ifdef TESSERA_INLINE
 TESSERA_INLINE std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
@@ -71,7 +75,7 @@ TESSERA_INLINE std::string file_name_of(std::string_view name) {
 
 TESSERA_INLINE void add_files(RowFiles& to, const TableFiles& files, const Layout& layout,
                               const ArenaPlan& plan, int rank, const RecordFormat& format,
-                              std::span<const std::string_view> fields) {
+                              std::span<const FieldName> fields) {
   const int error = make_folders(files.folder);
   require<DataError>(error == 0, "cannot make the folder of table files '{}': {}", files.folder,
                      std::strerror(error));
@@ -84,8 +88,8 @@ TESSERA_INLINE void add_files(RowFiles& to, const TableFiles& files, const Layou
         {"rows", formatted("{}-{}", r.row_begin, r.row_end)},
         {"columns", formatted("{}-{}", r.column_begin, r.column_end)}};
     for (std::size_t f = 0; f < fields.size(); ++f)
-      about[f == 0 ? "weights" : std::string(fields[f])] =
-          formatted("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
+      about[std::string(fields[f].name)] =
+          formatted("{} at {}, {} bytes", fields[f].type, format.fields[f].offset,
                     format.fields[f].bytes);
     const std::string name =
         formatted("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,

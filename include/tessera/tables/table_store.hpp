@@ -423,9 +423,10 @@ class TableStore : public detail::RankTables<Backend> {
       initialize(plan, resting_.back(), 0, plan.rows, initializers);
       return cache.in_memory(resting_.back().fields());
     }
-    std::vector<std::string_view> fields{
-        tensor_type_name(element_type(layout_.shards[plan.shards[0]].table))};
-    for (const StateShape& state : states_of_group(plan.group)) fields.push_back(state.name);
+    std::vector<detail::FieldName> fields{
+        {"weights", tensor_type_name(element_type(layout_.shards[plan.shards[0]].table))}};
+    for (const StateShape& state : states_of_group(plan.group))
+      fields.push_back({state.name, tensor_type_name(state.type)});
     detail::add_files(cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(),
                       cache.format(), fields);
     cache.fill_all(plan.rows, [&](std::int64_t first, std::int64_t count) {
