@@ -89,6 +89,18 @@ TEST_CASE("training groups by types: who is in which, rates by table") {
                          "gradients; give the option non_finite to groups that train",
                          InvalidArgument);
   }
+  SUBCASE("a guard of all tables, which looks at no frozen group's gradients") {
+    Embeddings::of<Frozen<Pretrained>>(options) = {};
+    options.non_finite = NonFinite::reject;
+    Embeddings guarded(self, Host{}, options);
+    const std::vector<std::int64_t> ids{3, 3, 3, 3};
+    std::vector<float> gradient(static_cast<std::size_t>(guarded.columns()), 1.0f);
+    gradient.back() = std::nanf("");
+    const auto pooled = guarded.forward(KeyedJagged<std::int64_t>{4, 1, ids, {}, {}});
+    guarded.backward(pooled, {gradient.data(), 1, guarded.columns()});
+    CHECK(guarded.steps() == 1);
+    CHECK(guarded.non_finite_gradients() == 0);
+  }
   SUBCASE("a rate of a group") {
     e.set_learning_rate<"item">(0);
     CHECK(e.learning_rate("item") == 0);

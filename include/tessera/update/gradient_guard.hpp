@@ -18,14 +18,17 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Returns what each training group does about gradients that are NaN or infinite.
+/// Returns what each training group does about gradients that are NaN or infinite. Those that do
+/// not train use none.
 template <class Options>
 std::vector<NonFinite> guards_of(const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   std::vector<NonFinite> of_groups;
   for_each_training_group<Trained>([&](auto i) {
-    of_groups.push_back(
-        GroupsOf<Trained>::template own_guard<i()>(options.optimizer).value_or(options.non_finite));
+    using Groups = GroupsOf<Trained>;
+    of_groups.push_back(Groups::trains[i()] ? Groups::template own_guard<i()>(options.optimizer)
+                                                  .value_or(options.non_finite)
+                                            : NonFinite::use);
   });
   return of_groups;
 }
