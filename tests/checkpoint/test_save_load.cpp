@@ -516,6 +516,19 @@ TEST_CASE("a long list of differences is shown in part") {
   CHECK(text.ends_with("\n  and 980 more"));
 }
 
+TEST_CASE("a number that the model refuses leaves its rows as they were") {
+  const TemporaryFolder folder;
+  Small model, other;
+  model.contents.add_number("n", [] { return std::uint64_t{1}; }, [](std::uint64_t) {});
+  model.save(folder.path, 1);
+  other.values.assign(4, 9.0f);
+  other.contents.add_number(
+      "n", [] { return std::uint64_t{0}; },
+      [](std::uint64_t number) { throw DataError(fmt::format("n is {}", number)); });
+  CHECK(other.refusal(folder.path / detail::checkpoint_name(1)).ends_with("n is 1"));
+  CHECK(other.values == std::vector<float>(4, 9.0f));
+}
+
 TEST_CASE("only what is named may be missing or left over") {
   const TemporaryFolder folder;
   SelfCommunicator c;

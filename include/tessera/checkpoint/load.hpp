@@ -358,12 +358,12 @@ detail::Manifest load_checkpoint(Comm& communicator, const std::filesystem::path
   });
   detail::on_all_ranks(communicator, [&] {
     contents.flush_to_write();
-    detail::RowLoader loader(contents.tensors(), sources);
-    for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())
       if (const auto found = stored->manifest().numbers.find(name);
           found != stored->manifest().numbers.end() && !detail::matches_any(options.keep, name))
         number.set(found->second);
+    detail::RowLoader loader(contents.tensors(), sources);
+    for (const detail::CheckpointRows& rows : contents.rows()) loader.load(rows);
   });
   return stored->manifest();
 }
