@@ -7,6 +7,8 @@
 #include <tessera/measure.hpp>
 #include <tessera/tables/matrix.hpp>
 
+#include <support/temporary_folder.hpp>
+
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -24,6 +26,7 @@ using Kind = Table<"kind", 10, 4>;
 using ByRows = Plan<RowWise<Item>, RowWise<Kind>>;
 using Turned = Plan<TableWise<Kind>, ColumnWise<2, Item>>;  // the other order of features
 using Larger = Plan<RowWise<Table<"item", 1001, 8>>, RowWise<Kind>>;
+using OnFiles = Plan<RowWise<Item>, Cached<10, OnFile<RowWise<Kind>>>>;
 using Alone = Plan<RowWise<Item>>;
 using Listed = Plan<RowWise<Item>, RowWise<Table<"kind", 10, 4, Sequence>>>;
 
@@ -114,6 +117,17 @@ TEST_CASE("plans are measured with the same batches, beside their predictions") 
         detail::bytes_text(static_cast<std::int64_t>(plans[1].measured.traffic.bytes))})
     CHECK(text.find(name) != std::string::npos);
   CHECK(std::count(text.begin(), text.end(), '\n') == 6);
+}
+
+TEST_CASE("plans with tables in files are measured in a folder that is named") {
+  const Batches batches;
+  const TemporaryFolder folder;
+  MeasureOptions<> options;
+  options.steps = 1;
+  CHECK(error_of([&] { measure_plans<OnFiles>(batches.all, 2, options); })
+            .find("table 'kind' is OnFile; give Options::files.folder") != std::string::npos);
+  options.files.folder = folder.path.string();
+  CHECK(measure_plans<OnFiles>(batches.all, 2, options)[0].measured.step_seconds > 0);
 }
 
 TEST_CASE("what cannot be measured is told") {

@@ -40,6 +40,7 @@ struct MeasureOptions {
   Workload workload{};
   int steps = 20;                    ///< that are timed, of each plan
   std::vector<std::string> names{};  ///< of the plans; without: plan 1, plan 2, ...
+  TableFiles files{};                ///< of tables OnFile
 };
 
 /// One plan, as it was measured and as it was predicted.
@@ -237,7 +238,7 @@ std::vector<MeasuredPlan> measure_plans(const std::vector<KeyedJagged<Id>>& batc
           slices.emplace_back(batch, orders[p], rank.rank(), ranks);
         for (const detail::SampleSlice<Id>& slice : slices) own.push_back(slice.view());
         const detail::MeasuredSteps m = detail::measure_steps<detail::WidthsOfAll<Plans...>, O, Id>(
-            rank, all[p].layout, own, options.steps, Host());
+            rank, all[p].layout, own, options.steps, Host(), options.files);
         // other work only ever adds to the time
         if (rank.rank() == 0 && (round == 0 || m.step_seconds < all[p].measured.step_seconds))
           all[p].measured = m;
