@@ -88,9 +88,8 @@ TESSERA_INLINE void add_files(RowFiles& to, const TableFiles& files, const Layou
         {"rows", formatted("{}-{}", r.row_begin, r.row_end)},
         {"columns", formatted("{}-{}", r.column_begin, r.column_end)}};
     for (std::size_t f = 0; f < fields.size(); ++f)
-      about[std::string(fields[f].name)] =
-          formatted("{} at {}, {} bytes", fields[f].type, format.fields[f].offset,
-                    format.fields[f].bytes);
+      about[std::string(fields[f].name)] = formatted(
+          "{} at {}, {} bytes", fields[f].type, format.fields[f].offset, format.fields[f].bytes);
     const std::string name =
         formatted("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
                   r.row_begin, r.row_end, r.column_begin, r.column_end);

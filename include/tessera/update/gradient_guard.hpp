@@ -26,9 +26,10 @@ std::vector<NonFinite> guards_of(const Options& options) {
   std::vector<NonFinite> of_groups;
   for_each_training_group<Trained>([&](auto i) {
     using Groups = GroupsOf<Trained>;
-    of_groups.push_back(Groups::trains[i()] ? Groups::template own_guard<i()>(options.optimizer)
-                                                  .value_or(options.non_finite)
-                                            : NonFinite::use);
+    of_groups.push_back(
+        Groups::trains[i()]
+            ? Groups::template own_guard<i()>(options.optimizer).value_or(options.non_finite)
+            : NonFinite::use);
   });
   return of_groups;
 }
