@@ -4,6 +4,13 @@
 
 #include <tessera/version.hpp>
 
+#ifndef __cpp_exceptions
+#error "Tessera tells faults by exceptions: compile without -fno-exceptions"
+#endif
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "Tessera looks for NaN and infinity: compile without -ffast-math and -ffinite-math-only"
+#endif
+
 /// Whether a fused multiply-add is one instruction: on every GPU, and on the host where it is
 /// compiled for processors that have it.
 #if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)

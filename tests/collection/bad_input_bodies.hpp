@@ -264,6 +264,13 @@ void a_stale_or_foreign_step() {
   embeddings.forward_routed(step, MatrixView<float>(output.data(), 4, embeddings.columns()));
   embeddings.backward(kept, first.gradient);
   CHECK(embeddings.steps() == 2);
+
+  // one whose batch went to another
+  embeddings.route(step, second.keyed());
+  auto taken = std::move(step);
+  const MatrixView<float> found(output.data(), 4, embeddings.columns());
+  check_message([&] { embeddings.lookup(step, found); }, "lookup: this step has no batch");
+  embeddings.lookup(taken, found);
 }
 
 template <class Backend>
@@ -335,6 +342,14 @@ void optimizer_constants_that_are_no_numbers() {
   check_message([&] { construct(RowWiseAdagrad{.epsilon = kNan}); },
                 " of a weight of 1 and small gradients; check its constants");
   check_message([&] { construct(Adam{.beta1 = 1.0f}); }, "check its constants");
+  check_message([&] { construct(Adam{.beta2 = -0.5f}); }, "check its constants");
+  check_message([&] { construct(Adagrad{.initial_accumulator = -1e-3f}); }, "check its constants");
+  check_message([&] { construct(RowWiseAdagrad{.initial_accumulator = -1e-3f}); },
+                "check its constants");
+  check_message([&] { construct(Ftrl{.initial_accumulator = -1}); }, "check its constants");
+  check_message([&] { construct(Ftrl{.l1 = kNan}); }, "check its constants");
+  check_message([&] { construct(Lion{.beta1 = kNan}); }, "check its constants");
+  check_message([&] { construct(Lion{.beta2 = kNan}); }, "check its constants");
   check_message([&] { construct(Adagrad{.initial_accumulator = kInfinity}); },
                 "the optimizer makes inf of a first state");
   construct(Adam{});

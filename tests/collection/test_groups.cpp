@@ -89,18 +89,6 @@ TEST_CASE("training groups by types: who is in which, rates by table") {
                          "gradients; give the option non_finite to groups that train",
                          InvalidArgument);
   }
-  SUBCASE("a guard of all tables, which looks at no frozen group's gradients") {
-    Embeddings::of<Frozen<Pretrained>>(options) = {};
-    options.non_finite = NonFinite::reject;
-    Embeddings guarded(self, Host{}, options);
-    const std::vector<std::int64_t> ids{3, 3, 3, 3};
-    std::vector<float> gradient(static_cast<std::size_t>(guarded.columns()), 1.0f);
-    gradient.back() = std::nanf("");
-    const auto pooled = guarded.forward(KeyedJagged<std::int64_t>{4, 1, ids, {}, {}});
-    guarded.backward(pooled, {gradient.data(), 1, guarded.columns()});
-    CHECK(guarded.steps() == 1);
-    CHECK(guarded.non_finite_gradients() == 0);
-  }
   SUBCASE("a rate of a group") {
     e.set_learning_rate<"item">(0);
     CHECK(e.learning_rate("item") == 0);
@@ -233,6 +221,29 @@ TEST_CASE("training groups: gradients are guarded by each group's own policy") {
       CHECK(e.rejected_steps() == expected.rejected);
       CHECK(e.steps() == (expected.rejected == 0 ? 1 : 0));
     });
+}
+
+TEST_CASE("training groups: gradients of a frozen table are guarded if weights of ids need them") {
+  const auto check = [](auto plan, std::uint64_t rejected) {
+    using Plan = decltype(plan);
+    using E = EmbeddingCollection<Plan, Train<Sgd>, Frozen<Table<"pretrained", 40, 4>>, Host,
+                                  SelfCommunicator>;
+    SelfCommunicator self;
+    typename E::Options options;
+    options.non_finite = NonFinite::reject;
+    E e(self, Host{}, options);
+    const std::vector<std::int64_t> ids{3, 3};
+    const std::vector<float> weights{1, 1}, gradient{1, 1, 1, 1, 1, std::nanf("")};
+    std::vector<float> of_weights(2);
+    const auto pooled = e.forward(KeyedJagged<std::int64_t>{2, 1, ids, {}, weights});
+    e.backward(pooled, {gradient.data(), 1, 6}, of_weights);
+    CHECK(e.rejected_steps() == rejected);
+    CHECK(e.steps() == 1 - static_cast<std::int64_t>(rejected));
+  };
+  using Trains = Feature<"trains", "trains">;
+  using Tables = TableWise<Table<"trains", 40, 2>, Table<"pretrained", 40, 4>>;
+  check(Plan<Features<Trains, Feature<"frozen", "pretrained">>, Tables>{}, 0);
+  check(Plan<Features<Trains, Feature<"frozen", "pretrained", Sum, Weighted>>, Tables>{}, 1);
 }
 
 TEST_CASE("training groups: element types of a group's own, and checkpoints between them") {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's codec has no way back, and rows that are not whole words.
-// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every width (docs/concepts/codec.md)
+// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 above 0 for every width (docs/concepts/codec.md)
 // expect: Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)
 #include <tessera/concepts/codec.hpp>
 
@@ -20,7 +20,9 @@ struct Signs {
     for (int c = 0; c < width; ++c) row[c] = from[c] == std::byte{0} ? 1.0f : -1.0f;
   }
 #else
-  static constexpr std::size_t bytes(int width) { return static_cast<std::size_t>(width); }
+  static constexpr std::size_t bytes(int width) {
+    return (static_cast<std::size_t>(width) + 3) / 4 * 4 + (width == 8 ? 1 : 0);
+  }
 #endif
   static void encode(const float* row, int width, std::byte* to) {
     for (int c = 0; c < width; ++c) to[c] = std::byte{row[c] < 0};

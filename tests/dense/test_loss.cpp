@@ -103,4 +103,12 @@ TEST_CASE("views of the wrong shape; labels that are none") {
   CHECK_THROWS_WITH_AS(
       BinaryCrossEntropyWithLogits{}.forward_backward(logits.view(), labels, gradient.view()),
       "BinaryCrossEntropyWithLogits: gradient is 2 x 1, needs 3 x 1", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      BinaryCrossEntropyWithLogits{}.forward({nullptr, 3, 1}, labels),
+      "BinaryCrossEntropyWithLogits: logits have no memory, or a stride below their columns",
+      InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      BinaryCrossEntropyWithLogits{}.forward_backward(logits.view(), labels, {nullptr, 3, 1}),
+      "BinaryCrossEntropyWithLogits: gradient has no memory, or a stride below its columns",
+      InvalidArgument);
 }

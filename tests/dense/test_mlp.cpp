@@ -437,7 +437,13 @@ TEST_CASE("what cannot work says so") {
                        "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);
   CHECK_THROWS_WITH_AS(mlp.forward(x.view(), other.view()), "Mlp: output is 4 x 5, must be 4 x 2",
                        InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), {nullptr, 4, 2}),
+                       "Mlp: input or output has no memory, or a stride below its columns",
+                       InvalidArgument);
   mlp.forward(x.view(), y.view());
+  CHECK_THROWS_WITH_AS(mlp.backward({y.view().data, 4, 2, 1}),
+                       "Mlp: a gradient has no memory, or a stride below its columns",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(mlp.backward(other.view()),
                        "Mlp: output gradient is 4 x 5, the last forward gave 4 x 2",
                        InvalidArgument);

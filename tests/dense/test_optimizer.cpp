@@ -56,6 +56,22 @@ TEST_CASE("gradients of several batches are summed, and then taken once") {
   for (const float g : parameters.gradients()) CHECK(g == 7);
 }
 
+TEST_CASE("rates, decays, constants and steps that make no step are refused") {
+  const float nan = std::nanf("");
+  for (const float rate : {nan, -1.0f, std::numeric_limits<float>::infinity()})
+    CHECK_THROWS_WITH_AS(DenseOptimizer(Sgd{}).set_learning_rate(rate),
+                         doctest::Contains("the learning rate is "), InvalidArgument);
+  for (const float decay : {nan, -1.0f})
+    CHECK_THROWS_WITH_AS(DenseOptimizer(Sgd{}, decay),
+                         doctest::Contains("DenseOptimizer: the weight decay is "),
+                         InvalidArgument);
+  CHECK_THROWS_WITH_AS(DenseOptimizer(Adam{.beta1 = 1}), doctest::Contains("check its constants"),
+                       InvalidArgument);
+  DenseOptimizer adam(Adam{});
+  adam.steps() = -5;
+  CHECK_THROWS_WITH_AS(adam.steps(), "DenseOptimizer: -5 steps; give 0 or more", InvalidArgument);
+}
+
 TEST_CASE("SGD, with and without weight decay") {
   for (const float decay : {0.0f, 0.3f})
     check_optimizer(DenseOptimizer(Sgd{}, decay),

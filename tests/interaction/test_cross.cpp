@@ -209,7 +209,13 @@ TEST_CASE("options and views of the wrong shape") {
   std::vector<float> few(10);
   CHECK_THROWS_WITH_AS(cross.bind(few, few), doctest::Contains("10 values and 10 gradients"),
                        InvalidArgument);
+  CHECK_THROWS_WITH_AS(cross.backward(MatrixView<const float>(few.data(), 0, 4),
+                                      MatrixView<float>(few.data(), 0, 4)),
+                       "CrossInteraction: backward comes before any forward", InvalidArgument);
   Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);
+  CHECK_THROWS_WITH_AS(cross.forward(x.view(), MatrixView<float>(few.data(), 2, 4, 3)),
+                       "CrossInteraction: output has no memory, or a stride below its columns",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(cross.forward(y.view(), x.view()),
                        "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);
   CHECK_THROWS_WITH_AS(cross.forward(x.view(), y.view()),

@@ -241,6 +241,15 @@ TEST_CASE("functions of several columns are those of single ones") {
   });
 }
 
+TEST_CASE("a gradient that is no number makes a weight that is none") {
+  for (const float gradient : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    float ftrl[2] = {0, 0}, lion[1] = {0};
+    CHECK(!std::isfinite(Ftrl{.l1 = 0.1f}.at(0.1f, 1).element(0.5f, gradient, ftrl, {})));
+    const float weight = Lion{}.at(0.1f, 1).element(0.5f, gradient, lion, {});
+    CHECK((std::isnan(gradient) ? std::isnan(weight) : weight == 0.4f));
+  }
+}
+
 TEST_CASE("FTRL: small gradients leave zeros, larger ones shrunk weights") {
   const auto step = Ftrl{.beta = 1, .l1 = 0.5f, .l2 = 0}.at(0.1f, 1);
   float small[2] = {0, 0}, large[2] = {0, 0};

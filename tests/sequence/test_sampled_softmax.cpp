@@ -126,5 +126,12 @@ TEST_CASE("shapes that do not fit are named") {
   CHECK_THROWS_AS(SampledSoftmax({.scale = 0}), InvalidArgument);
   CHECK_THROWS_AS(SampledSoftmax({.scale = NAN}), InvalidArgument);
   CHECK_THROWS_AS(SampledSoftmax({.normalizer = -1}), InvalidArgument);
+  const auto loss = [&] {
+    return softmax.forward_backward(B{m23, m23, m33, two, three}, m23, m23, m33);
+  };
+  const std::vector<float> same = x;
+  const double before = loss();
   CHECK_THROWS_AS(softmax.set_normalizer(-1), InvalidArgument);
+  x = same;
+  CHECK(loss() == before);
 }

@@ -28,9 +28,15 @@ concept HasCodecName = requires {
   { C::name } -> std::convertible_to<std::string_view>;
 };
 template <class C>
+consteval bool has_whole_words() {
+  for (int width = 1; width <= 1024; ++width)
+    if (C::bytes(width) == 0 || C::bytes(width) % 4 != 0) return false;
+  return true;
+}
+template <class C>
 concept HasEncodedBytes = requires {
   { C::bytes(16) } -> std::same_as<std::size_t>;
-  requires C::bytes(1) % 4 == 0 && C::bytes(3) % 4 == 0 && C::bytes(16) % 4 == 0;
+  requires has_whole_words<C>();
 };
 template <class C>
 concept HasEncode = requires(const float* row, std::byte* to) { C::encode(row, 16, to); };
@@ -94,8 +100,8 @@ consteval bool explain_codec() {
   static_assert(!any || name,
                 "Codec: need static constexpr std::string_view name (docs/concepts/codec.md)");
   static_assert(!any || bytes,
-                "Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for "
-                "every width (docs/concepts/codec.md)");
+                "Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 above "
+                "0 for every width (docs/concepts/codec.md)");
   static_assert(!any || encode,
                 "Codec: need static void encode(const float* row, int width, std::byte* to) "
                 "(docs/concepts/codec.md)");

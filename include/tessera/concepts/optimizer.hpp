@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
+
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <type_traits>
 
@@ -36,7 +40,11 @@ template <class O>
 concept HasStateCounts = requires {
   { O::element_states } -> std::convertible_to<int>;
   { O::row_states } -> std::convertible_to<int>;
+  requires std::bool_constant<(O::element_states >= 0 && O::row_states >= 0)>::value;
 };
+template <class O>
+concept HasStateElement =
+    !requires { typename O::state_element; } || Element<typename O::state_element>;
 template <class O>
 concept HasMeanSquareFlag = requires {
   { O::needs_mean_square } -> std::convertible_to<bool>;
@@ -44,6 +52,7 @@ concept HasMeanSquareFlag = requires {
 template <class O>
 concept HasStateNames = requires {
   { O::state_names[0] } -> std::convertible_to<std::string_view>;
+  requires std::size(O::state_names) == std::size_t{O::element_states + O::row_states};
 } || (O::element_states + O::row_states == 0);
 template <class O>
 concept HasInitialState = requires(const O& optimizer, int i) {
@@ -89,9 +98,10 @@ concept HasTrivialStep = std::is_trivially_copyable_v<typename O::Step>;
 /// row_states floats per row.
 template <class O>
 concept Optimizer =
-    detail::HasStateCounts<O> && detail::HasMeanSquareFlag<O> && detail::HasStateNames<O> &&
-    detail::HasInitialState<O> && detail::HasStep<O> && detail::HasRowMath<O> &&
-    detail::HasElementMath<O> && detail::HasTrivialStep<O> && detail::HasMeasures<O>;
+    detail::HasStateCounts<O> && detail::HasStateElement<O> && detail::HasMeanSquareFlag<O> &&
+    detail::HasStateNames<O> && detail::HasInitialState<O> && detail::HasStep<O> &&
+    detail::HasRowMath<O> && detail::HasElementMath<O> && detail::HasTrivialStep<O> &&
+    detail::HasMeasures<O>;
 
 namespace detail {
 template <class O>
@@ -126,8 +136,10 @@ consteval bool explain_optimizer() {
   static_assert(any,
                 "Optimizer: this type has no member of an optimizer (docs/concepts/optimizer.md)");
   static_assert(!any || counts,
-                "Optimizer: need static constexpr int element_states, row_states "
+                "Optimizer: need static constexpr int element_states, row_states, 0 or more "
                 "(docs/concepts/optimizer.md)");
+  static_assert(detail::HasStateElement<O>,
+                "Optimizer: state_element is float, BFloat16 or Half (docs/concepts/optimizer.md)");
   static_assert(
       !any || mean_square,
       "Optimizer: need static constexpr bool needs_mean_square (docs/concepts/optimizer.md)");

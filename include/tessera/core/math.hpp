@@ -33,8 +33,8 @@ TESSERA_HOST_DEVICE inline float minimum(float a, float b) { return a < b ? a : 
 /// Returns |x|.
 TESSERA_HOST_DEVICE inline float absolute(float x) { return std::fabs(x); }
 
-/// Returns 1, -1, or 0 if x is zero or NaN.
-TESSERA_HOST_DEVICE inline float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
+/// Returns 1 or -1; x itself if it is zero or NaN.
+TESSERA_HOST_DEVICE inline float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 
 /// Returns a if `condition` holds, else b: `select(gradient > 0.0f, a, b)`. Both are evaluated.
 TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {

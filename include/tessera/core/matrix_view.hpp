@@ -53,6 +53,10 @@ struct MatrixView {
     return {data + begin * stride, count, columns, stride};
   }
   TESSERA_HOST_DEVICE constexpr bool contiguous() const { return stride == columns; }
+  /// Returns whether rows do not overlap and there is memory.
+  constexpr bool sound() const {
+    return (rows <= 1 || stride >= columns) && (data != nullptr || rows <= 0 || columns <= 0);
+  }
 };
 
 }}  // namespace tessera::v0

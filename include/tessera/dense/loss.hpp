@@ -85,6 +85,8 @@ struct BinaryCrossEntropyWithLogits {
     require(gradient.rows == logits.rows && gradient.columns == 1,
             "BinaryCrossEntropyWithLogits: gradient is {} x {}, needs {} x 1", gradient.rows,
             gradient.columns, logits.rows);
+    require(gradient.sound(),
+            "BinaryCrossEntropyWithLogits: gradient has no memory, or a stride below its columns");
     run(backend, logits, labels, gradient, loss);
   }
 
@@ -111,6 +113,8 @@ struct BinaryCrossEntropyWithLogits {
             normalizer);
     require(logits.columns == 1, "BinaryCrossEntropyWithLogits: logits have {} columns, need 1",
             logits.columns);
+    require(logits.sound(),
+            "BinaryCrossEntropyWithLogits: logits have no memory, or a stride below their columns");
     require(static_cast<std::int64_t>(labels.size()) == logits.rows,
             "BinaryCrossEntropyWithLogits: {} labels for {} logits", labels.size(), logits.rows);
     require(shares.empty() || std::ssize(shares) == logits.rows,

@@ -92,6 +92,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
 
   void forward_floats(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
+    require_sound("input or output", x, y);
     if (x.rows == 0) return;
     const Division division(x.rows, threads_);
     for (int l = 1; l < layers(); ++l)
@@ -109,6 +110,7 @@ class Mlp<Host> : public detail::MlpLayers, public detail::MlpEnds<Mlp<Host>> {
 
   void backward_floats(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
     check_backward(dy, dx);
+    require_sound("a gradient", dy, dx.data == nullptr ? MatrixView<const float>() : dx);
     if (dy.rows == 0) {
       std::fill(gradients_.begin(), gradients_.end(), 0.0f);
       announce_all(ready);

@@ -123,6 +123,11 @@ class MlpLayers {
     require(values_.size() == static_cast<std::size_t>(parameter_count()),
             "{}: has no parameters yet; construct DenseParameters with it, or call bind", name_);
   }
+  void require_sound(const char* what, MatrixView<const float> one,
+                     MatrixView<const float> other) const {
+    require(one.sound() && other.sound(), "{}: {} has no memory, or a stride below its columns",
+            name_, what);
+  }
   /// Remembers the views of a forward pass for backward.
   void start_forward(MatrixView<const float> x, MatrixView<float> y) {
     require_bound();

@@ -3,16 +3,19 @@
 #pragma once
 
 #include <tessera/concepts/optimizer.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/math.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/lanes.hpp>
+#include <tessera/op/describe_optimizer.hpp>
 #include <tessera/op/kernel.hpp>
 #include <tessera/op/step_counter.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -91,7 +94,7 @@ struct Kernel<UpdateParameters<O>, Host> {
 
 /// Updates all dense parameters of a model by the formula of an optimizer without states per row:
 /// Sgd, Adagrad, Adam, ... `weight_decay` is added to the gradient as weight_decay * w, as PyTorch
-/// does.
+/// does. It, constants, rates and steps that can make no step are an InvalidArgument.
 ///
 ///     DenseOptimizer optimizer(host, Adam(), 1e-5f);  // a formula, and weight decay
 ///     optimizer.step(parameters, 0.001f);
@@ -104,7 +107,12 @@ class DenseOptimizer {
 
  public:
   explicit DenseOptimizer(const Backend& backend, O optimizer = {}, float weight_decay = 0)
-      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay) {}
+      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay) {
+    require(std::isfinite(weight_decay) && weight_decay >= 0,
+            "DenseOptimizer: the weight decay is {}; it must be finite, and 0 or more",
+            weight_decay);
+    detail::describe_optimizer(optimizer);
+  }
   explicit DenseOptimizer(O optimizer = {}, float weight_decay = 0)
       : DenseOptimizer(Backend(), optimizer, weight_decay) {}
 
@@ -129,7 +137,7 @@ class DenseOptimizer {
     return step_;
   }
   /// Sets the rate of later steps, of a graph's replays too.
-  void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
+  void set_learning_rate(float rate) { counter_.set_learning_rate(detail::checked_rate(rate)); }
 
   /// Makes a step. One that is captured takes this learning rate in every replay.
   void step(DenseParameters<Backend>& parameters, float learning_rate) {
@@ -156,6 +164,7 @@ class DenseOptimizer {
  private:
   /// Tells what was written to steps().
   void tell_steps() {
+    require(step_ >= 0, "DenseOptimizer: {} steps; give 0 or more", step_);
     if (step_ != told_) counter_.set(step_);
     told_ = step_;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/op/initialize.hpp>
 
 #include <cstdint>
@@ -11,15 +12,16 @@ namespace tessera { inline namespace v0 {
 
 template <Element T, Initializer F>
 struct op::Kernel<op::Initialize<T, F>, Host> {
-  static void run([[maybe_unused]] const Host& backend,
-                  const typename op::Initialize<T, F>::Parameters& p) {
-#pragma omp parallel for num_threads(backend.threads()) if (backend.threads() > 1) schedule(static)
-    for (std::int64_t row = 0; row < p.rows; ++row) {
-      ElementKey key = p.first;
-      key.row += row;
-      for (int column = 0; column < p.width; ++column, ++key.column)
-        p.values[row * p.width + column] = from_float<T>(p.initializer(key));
-    }
+  static void run(const Host& backend, const typename op::Initialize<T, F>::Parameters& p) {
+    const std::int64_t parts = backend.threads();
+    detail::parallel_for(backend.threads(), parts, [&](std::int64_t part, int) {
+      for (std::int64_t row = p.rows * part / parts; row < p.rows * (part + 1) / parts; ++row) {
+        ElementKey key = p.first;
+        key.row += row;
+        for (int column = 0; column < p.width; ++column, ++key.column)
+          p.values[row * p.width + column] = from_float<T>(p.initializer(key));
+      }
+    });
   }
 };
 

@@ -302,7 +302,7 @@ struct Lanes {
     return {(Values)((Words)x.values & 0x7fffffff)};
   }
   [[gnu::always_inline]] friend inline Lanes sign(const Lanes& x) {
-    return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
+    return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), x));
   }
 
   /// Computes it in one rounding; each argument is Lanes or a float.

@@ -7,9 +7,9 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/op/describe_optimizer.hpp>
 #include <tessera/op/initialize.hpp>
 #include <tessera/op/inputs.hpp>
-#include <tessera/op/update.hpp>
 #include <tessera/optimizer/clip.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
@@ -99,35 +99,6 @@ void require_agreement(
   throw_disagreement(
       facts, gather_equal<std::uint64_t>(communicator, std::span(keys.of_facts).first(*common)),
       communicator.rank(), communicator.size(), rule);
-}
-
-void require_number(float x, std::string_view of);
-
-/// Describes an optimizer and its constants, by what two steps of it do to a row. Throws
-/// InvalidArgument if that is no number.
-template <Optimizer O>
-std::string describe_optimizer(const O& optimizer) {
-  std::string text = formatted("{} of {} bytes + {} states ", O::element_states,
-                               sizeof(StateElement<O>), O::row_states);
-  for (int i = 0; i < O::element_states + O::row_states; ++i)
-    text += formatted("{} ", std::string_view(O::state_names[i]));
-  std::array<float, O::element_states + 1> element{};
-  std::array<float, O::row_states + 1> row{};
-  for (int i = 0; i < O::element_states; ++i) element[i] = optimizer.initial_state(i);
-  for (int i = 0; i < O::row_states; ++i) row[i] = optimizer.initial_state(O::element_states + i);
-  for (const float state : element) require_number(state, "a first state");
-  for (const float state : row) require_number(state, "a first state");
-  float weight = 1;
-  for (const int step : {1, 2}) {
-    const float gradient = 0.25f * static_cast<float>(step);
-    const typename O::Step functor = optimizer.at(0.5f, step);
-    const typename O::Step::Row of_row =
-        op::shared_by_row<O>(functor, row.data(), {0.75f * gradient * gradient, weight * weight});
-    weight = functor.element(weight, gradient, element.data(), of_row);
-    require_number(weight, "a weight of 1 and small gradients");
-    text += formatted("{}{}", step == 1 ? "takes 1 to " : ", ", weight);
-  }
-  return text;
 }
 
 template <class F>
@@ -358,11 +329,6 @@ TESSERA_INLINE void throw_disagreement(const std::vector<SharedFact>& facts,
             facts[i].value, rule);
   }
   throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
-}
-
-TESSERA_INLINE void require_number(float x, std::string_view of) {
-  require(std::isfinite(x),
-          "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
 }
 
 TESSERA_INLINE void add_fact(std::vector<SharedFact>& facts, std::string_view name,

@@ -156,7 +156,7 @@ class DistinctRows {
     require(asked.values.rows == count && asked.values.columns == feature.width,
             "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
             name, asked.values.rows, asked.values.columns, count, feature.width);
-    if (!is_sound(asked.values))
+    if (!asked.values.sound())
       check_view(formatted("forward: where vectors of sequence '{}' go", name), asked.values);
     feature.asked = true;
     feature.target = asked.values;
@@ -288,7 +288,7 @@ class DistinctRows {
               "{}: the gradient of sequence '{}' is [{}, {}], must be [{}, {}]: one per {}", call,
               name, values.rows, values.columns, needed, feature.width,
               gradient.per_row ? "row" : "id");
-      if (!is_sound(values))
+      if (!values.sound())
         check_view(formatted("{}: the gradient of sequence '{}'", call, name), values);
     }
     for (std::size_t f = 0; f < features_.size(); ++f)

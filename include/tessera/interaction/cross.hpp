@@ -128,6 +128,7 @@ class CrossInteraction : public detail::CrossLayers,
 
   template <Element Dy, Element X>
   void backward_any(MatrixView<const Dy> given, MatrixView<X> dx) {
+    require(!scaled_.empty(), "CrossInteraction: backward comes before any forward");
     check("output gradient", given, x_.rows);
     check("input gradient", dx, x_.rows);
     check_input_gradient<X>();

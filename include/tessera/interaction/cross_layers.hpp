@@ -76,6 +76,8 @@ class CrossLayers {
     require(view.rows == rows && view.columns == width_,
             "CrossInteraction: {} is {} x {}, must be {} x {}", what, view.rows, view.columns, rows,
             width_);
+    require(view.sound(), "CrossInteraction: {} has no memory, or a stride below its columns",
+            what);
   }
 
   /// Remembers that forward has read an x of T.

@@ -386,8 +386,8 @@ class DotInteraction {
   /// matrices.
   template <class Backend>
   static void forward(const Backend& backend, MatrixView<const T> x, MatrixView<T> z) {
-    check("input", x.rows, x.columns, x.rows, input_columns());
-    check("output", z.rows, z.columns, x.rows, columns());
+    check("input", x, x.rows, input_columns());
+    check("output", z, x.rows, columns());
     op::run<op::DotForward<Vectors, Width, PadTo, T, Tf32>>(backend, {x, z});
   }
 
@@ -396,18 +396,19 @@ class DotInteraction {
   template <class Backend>
   static void backward(const Backend& backend, MatrixView<const T> x, MatrixView<const T> dz,
                        MatrixView<T> dx) {
-    check("input", x.rows, x.columns, x.rows, input_columns());
-    check("output gradient", dz.rows, dz.columns, x.rows, columns());
-    check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
+    check("input", x, x.rows, input_columns());
+    check("output gradient", dz, x.rows, columns());
+    check("input gradient", dx, x.rows, input_columns());
     op::run<op::DotBackward<Vectors, Width, PadTo, T, Tf32>>(backend, {x, dz, dx});
   }
 
  private:
-  static void check(const char* what, std::int64_t rows, std::int64_t columns,
-                    std::int64_t need_rows, std::int64_t need_columns) {
-    require(rows == need_rows && columns == need_columns,
-            "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what, rows,
-            columns, need_rows, need_columns);
+  template <class View>
+  static void check(const char* what, const View& view, std::int64_t rows, std::int64_t columns) {
+    require(view.rows == rows && view.columns == columns,
+            "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what,
+            view.rows, view.columns, rows, columns);
+    require(view.sound(), "DotInteraction: {} has no memory, or a stride below its columns", what);
   }
 };
 

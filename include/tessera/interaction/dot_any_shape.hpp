@@ -54,6 +54,8 @@ class AnyDotShape {
     require(view.rows == rows && view.columns == columns,
             "AnyDotInteraction of {} vectors of {}: {} is {} x {}, must be {} x {}", vectors_,
             width_, what, view.rows, view.columns, rows, columns);
+    require(view.sound(), "AnyDotInteraction: {} has no memory, or a stride below its columns",
+            what);
   }
 
   std::int64_t pad_to_;

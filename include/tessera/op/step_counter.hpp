@@ -3,8 +3,10 @@
 #pragma once
 
 #include <tessera/concepts/optimizer.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/op/kernel.hpp>
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <limits>
@@ -52,6 +54,9 @@ struct AdvanceClock {
 }}}  // namespace tessera::v0::op
 
 namespace tessera { inline namespace v0 { namespace detail {
+
+/// Returns the rate. Throws InvalidArgument unless it is finite and not negative.
+float checked_rate(float learning_rate);
 
 /// Whether a backend records steps and replays them, with an optimizer whose `at` runs there too.
 template <class Backend, class O>
@@ -139,5 +144,13 @@ class StepCounter {
   bool recorded_ = false;
   std::conditional_t<on_backend, std::unique_ptr<Clock, Free>, None> clock_;
 };
+
+#ifdef TESSERA_INLINE
+TESSERA_INLINE float checked_rate(float learning_rate) {
+  require(std::isfinite(learning_rate) && learning_rate >= 0,
+          "the learning rate is {}; it must be finite, and 0 or more", learning_rate);
+  return learning_rate;
+}
+#endif
 
 }}}  // namespace tessera::v0::detail

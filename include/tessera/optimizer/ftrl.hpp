@@ -44,7 +44,7 @@ struct Ftrl {
                               state[0] + g);
       state[1] = n;
       return multiply_add(kept, weight,
-                          -rate * sign(state[0]) * maximum(absolute(state[0]) - l1, 0.0f) /
+                          -rate * sign(state[0]) * maximum(0.0f, absolute(state[0]) - l1) /
                               maximum(square_root(n) + least, 1e-30f));
     }
   };

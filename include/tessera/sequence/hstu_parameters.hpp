@@ -75,6 +75,8 @@ class AnyHstuParameters {
     require(options.attention_length >= 0,
             "HstuLayer: attention_length is {}; 0 means that of max_length",
             options.attention_length);
+    require(std::isfinite(options.alpha), "HstuLayer: alpha is {}; it must be finite",
+            options.alpha);
     if (options_.alpha == 0)
       options_.alpha = 1.0f / std::sqrt(static_cast<float>(heads.attention_dim));
     if (options_.attention_length == 0) options_.attention_length = options.max_length;
@@ -115,6 +117,8 @@ class AnyHstuParameters {
     require(x.columns == width_ && y.columns == width_ && x.rows == y.rows,
             "HstuLayer: input is {} x {}, output {} x {}; both must be positions x {}", x.rows,
             x.columns, y.rows, y.columns, width_);
+    require(x.sound() && y.sound(),
+            "HstuLayer: input or output has no memory, or a stride below its columns");
     require(x.rows == 0 || x.data != y.data,
             "HstuLayer: input and output are one matrix; backward reads the input again");
   }
@@ -126,6 +130,8 @@ class AnyHstuParameters {
     require(dx.data == nullptr || (dx.rows == x_.rows && dx.columns == width_),
             "HstuLayer: gradient of the input is {} x {}, must be {} x {}", dx.rows, dx.columns,
             x_.rows, width_);
+    require(dy.sound() && (dx.data == nullptr || dx.sound()),
+            "HstuLayer: a gradient has no memory, or a stride below its columns");
   }
 
   HstuHeads heads_;

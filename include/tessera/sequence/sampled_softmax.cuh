@@ -129,8 +129,10 @@ class SampledSoftmax<Cuda> {
 
   /// Sets what the loss is divided by from now on; 0: the rows given.
   void set_normalizer(std::int64_t normalizer) {
-    options_.normalizer = normalizer;
-    detail::check_softmax_options(options_);
+    SampledSoftmaxOptions options = options_;
+    options.normalizer = normalizer;
+    detail::check_softmax_options(options);
+    options_ = options;
   }
 
   /// Adds the loss of these rows, divided by `normalizer`, to `loss`: its share, on one of several

@@ -33,8 +33,10 @@ class SampledSoftmax<Host> {
 
   /// Sets what the loss is divided by from now on; 0: the rows given.
   void set_normalizer(std::int64_t normalizer) {
-    options_.normalizer = normalizer;
-    detail::check_softmax_options(options_);
+    SampledSoftmaxOptions options = options_;
+    options.normalizer = normalizer;
+    detail::check_softmax_options(options);
+    options_ = options;
   }
 
   /// Returns the loss of these rows, divided by `normalizer`: its share, on one of several ranks.

@@ -69,6 +69,8 @@ void check_softmax(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_que
     require(matrix.rows == rows && (matrix.columns == width || rows == 0),
             "SampledSoftmax: {} are {} x {}, must be {} x {}", what, matrix.rows, matrix.columns,
             rows, width);
+    require(matrix.sound(), "SampledSoftmax: {} have no memory, or a stride below their columns",
+            what);
   };
   shape("positives", batch.positives, n);
   shape("negatives", batch.negatives, m);

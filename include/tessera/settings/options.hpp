@@ -12,7 +12,6 @@
 #include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -72,9 +71,6 @@ constexpr MemoryCost memory_cost(int group) {
   return most;
 }
 
-/// Returns the rate. Throws InvalidArgument unless it is finite and not negative.
-float checked_rate(float learning_rate);
-
 /// Throws InvalidArgument for a matrix that is not [batch, columns].
 template <class T>
 void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch, std::int64_t columns) {
@@ -118,14 +114,5 @@ void require_sound(const Options& options, int ranks) {
           "EmbeddingCollection: the options equal_batches and deduplicate exclude each other: "
           "ranks have different numbers of ids left");
 }
-
-#ifdef TESSERA_INLINE
-TESSERA_INLINE float checked_rate(float learning_rate) {
-  require(std::isfinite(learning_rate) && learning_rate >= 0,
-          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
-          learning_rate);
-  return learning_rate;
-}
-#endif
 
 }}}  // namespace tessera::v0::detail

@@ -65,6 +65,14 @@ class GivenForCall {
 /// How far a step has come, and for whom. Written by the collection.
 class StepProgress {
  public:
+  StepProgress() = default;
+  StepProgress(StepProgress&& from) noexcept { *this = std::move(from); }
+  StepProgress& operator=(StepProgress&& from) noexcept {
+    *this = std::as_const(from);
+    from.stage_ = StepStage::empty;
+    return *this;
+  }
+
   /// Notes that it is about to be routed by a collection.
   void begin(const void* by);
   void passed(StepStage stage) { stage_ = stage; }
@@ -91,6 +99,8 @@ class StepProgress {
   std::uint64_t turn() const { return turn_; }  ///< how often it was routed
 
  private:
+  StepProgress& operator=(const StepProgress&) = default;
+
   StepStage stage_ = StepStage::empty;
   const void* collection_ = nullptr;  // that routed it last
   std::uint64_t turn_ = 0;

@@ -95,13 +95,6 @@ class Matrix {
 
 namespace detail {
 
-/// Returns whether rows do not overlap and there is memory: what `check_view` asks, without a text.
-template <class T>
-bool is_sound(MatrixView<T> matrix) {
-  return (matrix.rows <= 1 || matrix.stride >= matrix.columns) &&
-         (matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0);
-}
-
 /// Throws InvalidArgument if rows would overlap or there is no memory.
 template <class T>
 void check_view(std::string_view what, MatrixView<T> matrix) {

@@ -45,6 +45,7 @@ class RankTables {
   }
 
   int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
+  bool trains(int table) const { return training_[static_cast<std::size_t>(table)].trains; }
 
   /// Returns the seed of stochastic rounding, and of the first values.
   std::uint64_t seed() const { return seed_; }

@@ -332,7 +332,7 @@ class TableStore : public detail::RankTables<Backend> {
           "the device's memory on {} ranks, but not on 1, 2 and 4",
           table.name, layout.ranks());
     }
-    require(rank < layout.ranks(),
+    require(rank >= 0 && rank < layout.ranks(),
             "EmbeddingCollection: the layout is for {} ranks, this is rank {}; make it for "
             "communicator.size() ranks",
             layout.ranks(), rank);

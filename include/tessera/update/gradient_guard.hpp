@@ -18,18 +18,14 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Returns what each training group does about gradients that are NaN or infinite. Those that do
-/// not train use none.
+/// Returns what each training group does about gradients that are NaN or infinite.
 template <class Options>
 std::vector<NonFinite> guards_of(const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   std::vector<NonFinite> of_groups;
   for_each_training_group<Trained>([&](auto i) {
-    using Groups = GroupsOf<Trained>;
     of_groups.push_back(
-        Groups::trains[i()]
-            ? Groups::template own_guard<i()>(options.optimizer).value_or(options.non_finite)
-            : NonFinite::use);
+        GroupsOf<Trained>::template own_guard<i()>(options.optimizer).value_or(options.non_finite));
   });
   return of_groups;
 }
@@ -44,8 +40,10 @@ class GradientGuard {
                 std::span<const NonFinite> of_groups) {
     const Layout& layout = tables.layout();
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
-      const NonFinite policy =
-          of_groups[static_cast<std::size_t>(tables.group_of(layout.feature_table[f]))];
+      const int table = layout.feature_table[f];
+      const NonFinite policy = tables.trains(table) || layout.features[f].weighted
+                                   ? of_groups[static_cast<std::size_t>(tables.group_of(table))]
+                                   : NonFinite::use;
       const std::int64_t begin = layout.feature_column[f], end = layout.feature_column[f + 1];
       of_feature_.push_back(policy);
       if (policy == NonFinite::use) continue;
