@@ -10,6 +10,7 @@
 #include <tessera/plan.hpp>
 
 #include <doctest/doctest.h>
+#include <support/message_of.hpp>
 
 #include <array>
 #include <cstddef>
@@ -120,19 +121,11 @@ struct Producer {
   ForeignTensor& tensor() { return versioned.dl_tensor; }
 };
 
-std::string refusal(auto&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "";
-}
-
 /// Whether a tensor is refused for `text`, and stays its producer's.
 template <class T = const float>
 void refuses(Producer& producer, std::string_view text, dlpack::Device user = {}) {
-  const std::string said = refusal([&] { from_dlpack<T>(&producer.versioned, user); });
+  const std::string said =
+      message_of<InvalidArgument>([&] { from_dlpack<T>(&producer.versioned, user); });
   CAPTURE(said);
   CHECK(said.find(text) != std::string::npos);
   CHECK(producer.deleted == 0);
@@ -231,7 +224,7 @@ TEST_CASE("ids, offsets and labels are tensors of one dimension") {
   CHECK(taken.dimensions() == 1);
   CHECK(taken.values().data() == ids.data());
   CHECK(taken.values().size() == 4);
-  CHECK(refusal([&] { static_cast<void>(taken.matrix()); }) ==
+  CHECK(message_of<InvalidArgument>([&] { static_cast<void>(taken.matrix()); }) ==
         "DlpackTensor: 4 values of one dimension are no matrix; reshape them to two");
 }
 
@@ -240,7 +233,7 @@ TEST_CASE("const elements are read-only, and only const elements read them") {
   auto tensor = to_dlpack(MatrixView<const float>(values.data(), 2, 2), nullptr);
   CHECK(tensor->flags == 1);
   CHECK(tensor->dl_tensor.data == values.data());
-  CHECK(refusal([&] { from_dlpack<float>(std::move(tensor)); }) ==
+  CHECK(message_of<InvalidArgument>([&] { from_dlpack<float>(std::move(tensor)); }) ==
         "from_dlpack: the tensor is read-only; read it as const, or pass a copy");
   REQUIRE(tensor != nullptr);  // what was refused is still the caller's
   CHECK(from_dlpack<const float>(std::move(tensor)).matrix()(1, 1) == 4);
@@ -261,7 +254,7 @@ TEST_CASE("to_dlpack refuses what is no view of rows") {
   std::array<float, 8> values{};
   const auto offer = [&](float* data, std::int64_t rows, std::int64_t columns,
                          std::int64_t stride) {
-    return refusal([&] {
+    return message_of<InvalidArgument>([&] {
       static_cast<void>(to_dlpack(MatrixView<float>(data, rows, columns, stride), nullptr));
     });
   };
@@ -313,7 +306,7 @@ TEST_CASE("strides: compact without any, rows apart, dimensions of one element f
     producer.strides[0] = 20;
     CHECK(matrix().stride == 20);
     CHECK(matrix()(2, 3) == 43);
-    CHECK(refusal([&] {
+    CHECK(message_of<InvalidArgument>([&] {
             static_cast<void>(from_dlpack<float>(&producer.versioned).values());
           }).find("rows of 8 columns, 20 apart, are no list of values") != std::string::npos);
   }
@@ -418,7 +411,7 @@ TEST_CASE("what does not fit is refused with its reason, and stays its producer'
     refuses(producer, "has DLPack's version 2.0");
   }
   SUBCASE("null") {
-    CHECK(refusal([] {
+    CHECK(message_of<InvalidArgument>([] {
             from_dlpack<float>(static_cast<ForeignManaged*>(nullptr));
           }).find("the tensor is null") != std::string::npos);
   }

@@ -9,6 +9,7 @@
 #include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
+#include <support/message_of.hpp>
 
 #include <sys/stat.h>
 
@@ -116,12 +117,7 @@ struct Small {
     return save_checkpoint(c, folder, contents, step, options);
   }
   std::string refusal(const std::filesystem::path& checkpoint) {
-    try {
-      load_checkpoint(c, checkpoint, contents);
-      return "";
-    } catch (const DataError& error) {
-      return error.what();
-    }
+    return message_of<DataError>([&] { load_checkpoint(c, checkpoint, contents); });
   }
 };
 

@@ -231,7 +231,7 @@ void tables_of_no_width_or_rows() {
   check_message([&] { collection_of({"t", 0, 4}, {0, 0, 0, 4}); }, "'t'");
   check_message([&] { collection_of({"t", -5, 4}, {0, -5, 0, 4}); }, "'t'");
   check_message([&] { collection_of({"t", 4, 4}, {0, 5, 0, 4}); }, "'t'");
-  CHECK(message_of([&] { collection_of({"t", 1, 1}, {0, 1, 0, 1}); }) == "no exception");
+  CHECK(message_of([&] { collection_of({"t", 1, 1}, {0, 1, 0, 1}); }) == "");
 }
 
 template <class Backend>

@@ -555,7 +555,7 @@ void what_backward_and_views_refuse() {
   check_message([&] { e.backward(found, {ids_gradient, users_gradient}); },
                 "backward: gradient is [16, 0], must be [16, 40]");
   CHECK(same_bits(shards_of(e), before));
-  check_message([&] { static_cast<void>(found.sequence(0)); }, "no exception");
+  CHECK(message_of([&] { static_cast<void>(found.sequence(0)); }) == "");
   e.forward(ids.keyed());
   check_message([&] { static_cast<void>(found.sequence(0)); },
                 "another batch was looked up since this forward");

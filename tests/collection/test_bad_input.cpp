@@ -173,8 +173,8 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
                        {BadIds::throw_error, report}, 0);
       // as if so many ids had been checked, for which no test has memory
       if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;
-      texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of(
-          [&] { step.routed.exchange(host, c, e.tables().routing(), step); });
+      texts[static_cast<std::size_t>(c.rank())] =
+          message_of([&] { step.routed.exchange(host, c, e.tables().routing(), step); });
       if (c.rank() == 1) throw Error(texts[1]);
     });
   };

@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <support/message_of.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -74,17 +75,6 @@ std::uint64_t bytes_of_turned(const Batches& batches) {
   return std::max(sent[0], sent[1]);
 }
 
-/// The text of the error, or "none".
-template <class Function>
-std::string error_of(Function&& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "none";
-}
-
 }  // namespace
 
 TEST_CASE("plans are measured with the same batches, beside their predictions") {
@@ -133,29 +123,30 @@ TEST_CASE("plans with tables in files are measured in a folder that is named") {
 
 TEST_CASE("what cannot be measured is told") {
   const Batches batches;
-  CHECK(error_of([&] { measure_plans<ByRows>(std::vector<KeyedJagged<int>>{}, 2); }) ==
-        "measure_plans: there are no batches; give at least one");
+  CHECK(message_of<InvalidArgument>([&] {
+          measure_plans<ByRows>(std::vector<KeyedJagged<int>>{}, 2);
+        }) == "measure_plans: there are no batches; give at least one");
   for (const int ranks : {0, -1})
-    CHECK(error_of([&] { measure_plans<ByRows>(batches.all, ranks); }) ==
+    CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows>(batches.all, ranks); }) ==
           fmt::format("measure_plans: {} ranks; give 1 to 32767", ranks));
-  CHECK(error_of([&] { measure_plans<ByRows>(batches.all, 5); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows>(batches.all, 5); }) ==
         "measure_plans: batch 0 has 24 samples, which do not part among 5 ranks; give a multiple "
         "of 5");
-  CHECK(error_of([&] { measure_plans<ByRows, Larger>(batches.all, 2); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows, Larger>(batches.all, 2); }) ==
         "measure_plans: table 'item' of 'plan 2' is not the same in 'plan 1'; give plans of the "
         "same tables and features");
-  CHECK(error_of([&] { measure_plans<ByRows, Alone>(batches.all, 2); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows, Alone>(batches.all, 2); }) ==
         "measure_plans: 'plan 2' has 1 tables, 'plan 1' has 2");
-  CHECK(error_of([&] { measure_plans<Alone>(batches.all, 2); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<Alone>(batches.all, 2); }) ==
         "measure_plans: batch 0 has 2 features, the plans 1");
-  CHECK(error_of([&] { measure_plans<Listed>(batches.all, 2); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<Listed>(batches.all, 2); }) ==
         "measure_plans: feature 'kind' has pooling 'none'; sums, means and sqrtn are measured");
   MeasureOptions<> options;
   options.steps = 0;
-  CHECK(error_of([&] { measure_plans<ByRows>(batches.all, 2, options); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows>(batches.all, 2, options); }) ==
         "measure_plans: 0 steps; give at least one");
   options.steps = 1;
   options.names = {"one", "two"};
-  CHECK(error_of([&] { measure_plans<ByRows>(batches.all, 2, options); }) ==
+  CHECK(message_of<InvalidArgument>([&] { measure_plans<ByRows>(batches.all, 2, options); }) ==
         "measure_plans: 2 names for 1 plans");
 }

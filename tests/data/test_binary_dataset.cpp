@@ -6,6 +6,7 @@
 #include <tessera_data/binary_dataset.hpp>
 
 #include <doctest/doctest.h>
+#include <support/message_of.hpp>
 
 #include <unistd.h>
 #include <filesystem>
@@ -98,15 +99,12 @@ TEST_CASE("bytes written by hand") {
 TEST_CASE("folders that cannot be read") {
   using namespace std::string_literals;
   const Folder folder;
-  const auto fault = [&](const std::string& spec) -> std::string {
-    try {
+  const auto fault = [&](const std::string& spec) {
+    return message_of<DataError>([&] {
       const BinaryDataset data(folder.path, parse_feature_spec(spec, "spec"), "p");
       ClickBatch<std::int64_t> batch;
       data.read(0, data.size(), batch);
-      return "";
-    } catch (const DataError& error) {
-      return error.what();
-    }
+    });
   };
   const auto check = [&](const std::string& spec, const std::string& part) {
     const std::string found = fault(spec);

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <data/shared_folder.hpp>
+#include <support/message_of.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -59,12 +60,7 @@ Result read_all(const std::string& text, CriteoReaderOptions options, std::size_
 
 /// The message of the DataError that reading throws; empty if it succeeds.
 std::string fault(const std::string& text) {
-  try {
-    read_all(text, {});
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { read_all(text, {}); });
 }
 
 /// The independent parser: split at tabs, library conversions. Nothing if the line is bad.

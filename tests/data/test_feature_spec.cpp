@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <support/message_of.hpp>
 
 #include <unistd.h>
 #include <cstdio>
@@ -56,17 +57,9 @@ std::string output_of(const std::string& command) {
   return pclose(pipe) == 0 ? out : "";
 }
 
-std::string fault(const std::string& text) {
-  try {
-    const DatasetSpec spec = parse_feature_spec(text, "spec.yaml");
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
-}
 void check_fault(const std::string& text, const std::string& part) {
   CAPTURE(text);
-  const std::string found = fault(text);
+  const std::string found = message_of<DataError>([&] { parse_feature_spec(text, "spec.yaml"); });
   CAPTURE(found);
   CHECK(found.find(part) != std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <algorithm>
@@ -38,12 +39,7 @@ HistoryReader read(const std::string& text, HistoryReaderOptions options = {},
   return {bytes_of(text, at_a_time), "e.csv", std::move(options)};
 }
 std::string fault(const std::string& text, HistoryReaderOptions options = {}) {
-  try {
-    read(text, std::move(options));
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { read(text, std::move(options)); });
 }
 
 struct Line {

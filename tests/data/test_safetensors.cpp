@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <data/shared_folder.hpp>
+#include <support/message_of.hpp>
 
 #include <cstdint>
 #include <fstream>
@@ -35,12 +36,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
 
 /// The message that reading gives; empty if it succeeds.
 std::string fault(const std::string& file) {
-  try {
-    const SafetensorsReader reader(bytes_of(file), "bad.safetensors");
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { SafetensorsReader(bytes_of(file), "bad.safetensors"); });
 }
 
 bool has(const std::string& text, const std::string& part) {

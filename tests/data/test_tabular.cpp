@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <cmath>
@@ -36,12 +37,7 @@ const std::string kSchema =
     "tags}]\n";
 
 std::string fault(const std::string& text) {
-  try {
-    parse_schema(text, "s.yaml");
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { parse_schema(text, "s.yaml"); });
 }
 
 ByteSource bytes_of(std::string text, std::size_t at_a_time) {
@@ -69,12 +65,7 @@ void check_records(const std::string& text, const Records& expected) {
   }
 }
 std::string csv_fault(const std::string& text) {
-  try {
-    records(text, 3);
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { records(text, 3); });
 }
 
 TabularBlock block_of(const Schema& schema, const std::string& text) {
@@ -84,12 +75,7 @@ TabularBlock block_of(const Schema& schema, const std::string& text) {
   return block;
 }
 std::string read_fault(const Schema& schema, const std::string& text) {
-  try {
-    block_of(schema, text);
-    return "";
-  } catch (const DataError& error) {
-    return error.what();
-  }
+  return message_of<DataError>([&] { block_of(schema, text); });
 }
 
 /// `lines` samples that can be told apart by their number; tags repeat.

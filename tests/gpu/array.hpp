@@ -22,7 +22,6 @@ namespace {
 
 using namespace tessera;
 using on_backend::Array;
-using on_backend::message_of;
 using on_backend::read;
 using on_backend::ThreadRanks;
 

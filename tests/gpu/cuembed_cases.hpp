@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <gpu/device.hpp>
 #include <gpu/graph.hpp>
+#include <support/message_of.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -266,16 +267,6 @@ void check_backward(const Shape& shape) {
   });
 }
 
-template <class Function>
-std::string refusal(const Function& function) {
-  try {
-    function();
-  } catch (const InvalidArgument& e) {
-    return e.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("cuembed forward: its tests' widths and kinds of input", T, float, Half) {
@@ -469,7 +460,7 @@ TEST_CASE("cuembed refuses what cannot be, and says what to give") {
   int some = 0;
   const auto forward = [&](int width, int* offsets, float* weights, int batch, int hots,
                            CombineMode mode) {
-    return refusal([&] {
+    return message_of<InvalidArgument>([&] {
       cuembed::EmbeddingForward<float, float, int, int>(none, width, no_ids, offsets, weights,
                                                         batch, hots, mode, none);
     });
@@ -489,7 +480,7 @@ TEST_CASE("cuembed refuses what cannot be, and says what to give") {
         std::string::npos);
 
   const auto backward = [&](int width, int rows, int count, int* remapped) {
-    return refusal([&] {
+    return message_of<InvalidArgument>([&] {
       cuembed::EmbeddingBackward<float, int>(none, width, rows, count, no_ids, no_ids, remapped,
                                              none, false, none, no_ids);
     });
@@ -503,7 +494,7 @@ TEST_CASE("cuembed refuses what cannot be, and says what to give") {
   char work[1] = {};
   std::size_t bytes = 1;
   const auto transpose = [&](int count, std::size_t* lwork) {
-    return refusal([&] {
+    return message_of<InvalidArgument>([&] {
       cuembed::Transpose<int, float>(no_ids, no_ids, none, count, no_ids, no_ids, none, work,
                                      lwork);
     });
@@ -511,12 +502,12 @@ TEST_CASE("cuembed refuses what cannot be, and says what to give") {
   CHECK(transpose(-1, &bytes) == "Transpose: nnz is -1");
   CHECK(transpose(8, nullptr) == "Transpose: lwork is null; give the place of a size");
   CHECK(transpose(1000, &bytes).find("1 bytes of workspace, it takes") != std::string::npos);
-  CHECK(refusal([&] {
+  CHECK(message_of<InvalidArgument>([&] {
           cuembed::ComputeCompressedGradIndices<int>(no_ids, 1000, no_ids, work, &bytes);
         }).find("ask with work = nullptr") != std::string::npos);
-  CHECK(refusal([&] {
+  CHECK(message_of<InvalidArgument>([&] {
           cuembed::ExtractRowIdsFromFixed(3, 0, no_ids);
         }).find("3 samples of 0 ids") != std::string::npos);
-  CHECK(refusal([&] { cuembed::ExtractRowIdsFromCSR(no_ids, -3, no_ids); }) ==
+  CHECK(message_of<InvalidArgument>([&] { cuembed::ExtractRowIdsFromCSR(no_ids, -3, no_ids); }) ==
         "ExtractRowIdsFromCSR: batch_size is -3");
 }

@@ -9,6 +9,7 @@
 #include <gpu/device.hpp>
 #include <gpu/graph.hpp>
 #include <support/hstu_reference.hpp>
+#include <support/message_of.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -144,8 +145,9 @@ inline void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
 inline void check_edges() {
   const Cuda backend;
   Layer layer(backend, width, {.max_length = 4});
-  CHECK(message([&] { layer.forward({nullptr, 0, width}, {}, {nullptr, 0, width}); }) ==
-        "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
+  CHECK(message_of<InvalidArgument>([&] {
+          layer.forward({nullptr, 0, width}, {}, {nullptr, 0, width});
+        }) == "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
   DenseParameters parameters(backend, 3, layer);
   std::vector<float> values(parameters.values().size());
   backend.copy(values.data(), parameters.values().data(), parameters.values().size_bytes());
@@ -162,7 +164,7 @@ inline void check_edges() {
   const OnGpu<float> x(backend, std::vector<float>(6 * width, 1.0f)),
       y(backend, std::vector<float>(6 * width));
   const auto forward = [&](std::int64_t columns, std::size_t offsets, std::size_t targets) {
-    return message([&] {
+    return message_of<InvalidArgument>([&] {
       layer.forward({x.data(), 6, columns}, {{zeros.data(), offsets}, {zeros.data(), targets}},
                     {y.data(), 6, width});
     });
@@ -170,7 +172,7 @@ inline void check_edges() {
   CHECK(forward(4, 3, 0) == "HstuLayer: input is 6 x 4, output 6 x 5; both must be positions x 5");
   CHECK(forward(width, 0, 0) == "HstuLayer: no offsets; a batch of 0 sequences has one, 0");
   CHECK(forward(width, 3, 1) == "HstuLayer: 1 numbers of targets for 2 sequences");
-  CHECK(message([&] { Layer(backend, 0, {.max_length = 4}); }) ==
+  CHECK(message_of<InvalidArgument>([&] { Layer(backend, 0, {.max_length = 4}); }) ==
         "HstuLayer: width must be positive, got 0");
 
   // Positions that no sequence has, and offsets out of range: no memory but their own is touched.

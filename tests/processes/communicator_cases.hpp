@@ -8,6 +8,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <support/message_of.hpp>
 
 #include <tessera/laws/communicator_laws.hpp>
 
@@ -28,14 +29,7 @@ using Faults = std::vector<std::string>;
 
 namespace {
 
-std::string text_of(const auto& function) {
-  try {
-    function();
-  } catch (const ts::CommunicatorError& error) {
-    return error.what();
-  }
-  return "";
-}
+std::string text_of(const auto& function) { return message_of<ts::CommunicatorError>(function); }
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

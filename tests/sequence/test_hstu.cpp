@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <support/hstu_reference.hpp>
+#include <support/message_of.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -137,7 +138,7 @@ TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
   std::vector<float> x(6 * kWidth, 1.0f), y(6 * kWidth, 9.0f);
   const auto forward = [&](std::vector<std::int64_t> offsets, std::vector<std::int64_t> targets,
                            std::int64_t columns = kWidth) {
-    return message(
+    return message_of<InvalidArgument>(
         [&] { layer.forward({x.data(), 6, columns}, {offsets, targets}, {y.data(), 6, kWidth}); });
   };
   CHECK(forward({0, 6}, {}) ==
@@ -153,7 +154,7 @@ TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
   CHECK(forward({0, 1, 6}, {}) == "HstuLayer: sequence 1 has 5 positions; max_length is 4");
   CHECK(forward({0, 3, 6}, {1}) == "HstuLayer: 1 numbers of targets for 2 sequences");
   CHECK(forward({0, 3, 6}, {1, 4}) == "HstuLayer: sequence 1 has 4 targets and 3 positions");
-  CHECK(message([&] {
+  CHECK(message_of<InvalidArgument>([&] {
           const std::vector<std::int64_t> offsets{0, 3, 6};
           layer.forward({y.data(), 6, kWidth}, {offsets}, {y.data(), 6, kWidth});
         }) == "HstuLayer: input and output are one matrix; backward reads the input again");
@@ -165,9 +166,10 @@ TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
         "HstuLayer: alpha is nan; it must be finite");
   CHECK((y == std::vector<float>(6 * kWidth, 9.0f)));
   CHECK(forward({0, 3, 6}, {}).empty());
-  CHECK(message([&] { layer.backward({x.data(), 5, kWidth}); }) ==
+  CHECK(message_of<InvalidArgument>([&] { layer.backward({x.data(), 5, kWidth}); }) ==
         "HstuLayer: gradient is 5 x 5, must be 6 x 5 as the output of the last forward");
-  CHECK(message([&] { Layer(0, {.max_length = 4}); }) ==
+  CHECK(message_of<InvalidArgument>([&] { Layer(0, {.max_length = 4}); }) ==
         "HstuLayer: width must be positive, got 0");
-  CHECK(message([&] { Layer(4, {}); }) == "HstuLayer: max_length must be positive, got 0");
+  CHECK(message_of<InvalidArgument>([&] { Layer(4, {}); }) ==
+        "HstuLayer: max_length must be positive, got 0");
 }

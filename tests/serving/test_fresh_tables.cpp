@@ -13,6 +13,7 @@
 #include <tessera_serving/fresh_tables.hpp>
 #include <tessera_serving/frozen_lookup.hpp>
 
+#include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <doctest/doctest.h>
@@ -114,16 +115,6 @@ bool same_bits(const float* a, const float* b, std::size_t n) {
 }
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
-}
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "no exception";
 }
 
 std::vector<char> bytes_of(const std::filesystem::path& path) {
@@ -269,7 +260,7 @@ TEST_CASE("what is damaged, partial, or of another base is refused, and the old 
   training.step(true);
   const std::filesystem::path good = training.save_changes(2);
   const auto fault = [&](const std::filesystem::path& checkpoint) {
-    const std::string message = message_of([&] { tables.apply(checkpoint); });
+    const std::string message = message_of<DataError>([&] { tables.apply(checkpoint); });
     CHECK(tables.current()->checkpoint().step == 1);
     CHECK(same_bits(served(*tables.current()), before));
     return message;
@@ -433,7 +424,7 @@ TEST_CASE("with a vocabulary: raw keys find the rows of the training's, incremen
   CHECK(known.export_records(0).rows == vocabulary.export_records(0).rows);
   // An increment that lacks the vocabulary leaves keys without their rows.
   save_increment(rank, folder.path / "run", changed, base, 7);
-  CHECK(message_of([&] {
+  CHECK(message_of<DataError>([&] {
           tables.apply(folder.path / "run" / detail::checkpoint_name(7));
         }).find("no tensor 'vocabulary.0.keys'") != std::string::npos);
   CHECK_THROWS_AS(FrozenTables(folder.path / "frozen").find<std::int64_t>("nobody", {}, {}),

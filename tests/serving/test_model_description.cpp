@@ -11,6 +11,7 @@
 #include <tessera_serving/key_lists.hpp>
 #include <tessera_serving/model_description.hpp>
 
+#include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <doctest/doctest.h>
@@ -51,12 +52,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
 }
 
 std::string fault_of(const std::string& text) {
-  try {
-    parse_model_description(text, "model.json");
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return {};
+  return message_of<DataError>([&] { parse_model_description(text, "model.json"); });
 }
 
 /// The folder of a checkpoint with one tensor of the model, and these files.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plan files: layouts come back as they were written, and what differs from the tables is named.
+#include <support/message_of.hpp>
 #include <support/random_layouts.hpp>
 #include <support/temporary_folder.hpp>
 
@@ -33,12 +34,8 @@ Layout two_tables() {
 
 std::string error_of(const std::string& text, const std::vector<TableSpec>& tables = kTables,
                      int ranks = 2) {
-  try {
-    detail::parse_plan_file(text, "p.json", tables, {ranks, 0});
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  return "";
+  return message_of<DataError>(
+      [&] { detail::parse_plan_file(text, "p.json", tables, {ranks, 0}); });
 }
 
 bool same(const std::vector<Shard>& a, const std::vector<Shard>& b) {

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <gpu/graph.hpp>
+#include <support/message_of.hpp>
 
 #include <array>
 #include <cstdio>
@@ -31,16 +32,6 @@ namespace {
 __global__ void add_one(int* value) { ++*value; }
 __global__ void has_a_fault() {
   if (blockIdx.x == 0 && threadIdx.x == 0) simt::planted_fault() = cudaErrorInvalidValue;
-}
-
-template <class F>
-std::string message_of(const F& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 /// What f writes to stderr.

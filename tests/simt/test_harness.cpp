@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 #include <cub/device/device_radix_sort.cuh>
+#include <support/message_of.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -194,13 +195,9 @@ TEST_CASE(
   int next = 0, order = 0;
   gpu::launch("record_order", {.blocks = 0, .threads = 32}, record_order, &next, &order);
   CHECK(next == 0);
-  const auto text = [&](const gpu::LaunchShape& shape) -> std::string {
-    try {
-      gpu::launch("record_order", shape, record_order, &next, &order);
-    } catch (const tessera::Error& e) {
-      return e.what();
-    }
-    return "";
+  const auto text = [&](const gpu::LaunchShape& shape) {
+    return message_of<tessera::Error>(
+        [&] { gpu::launch("record_order", shape, record_order, &next, &order); });
   };
   CHECK(text({.blocks = 5, .threads = 1025}) ==
         "kernel record_order (grid 5, block 1025, 0 bytes of dynamic shared memory): CUDA error "

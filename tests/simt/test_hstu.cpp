@@ -6,16 +6,13 @@
 #include <gpu/golden_hstu_cases.hpp>
 #include <gpu/hstu_cases.hpp>
 #include <gpu/softmax_cases.hpp>
+#include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
 TEST_CASE("golden cases that say what is not known are refused, at any depth") {
-  const auto refusal = [](const char* text) -> std::string {
-    try {
-      golden_known("the case", nlohmann::json::parse(text));
-    } catch (const InvalidArgument& error) {
-      return error.what();
-    }
-    return "";
+  const auto refusal = [](const char* text) {
+    return message_of<InvalidArgument>(
+        [&] { golden_known("the case", nlohmann::json::parse(text)); });
   };
   CHECK(refusal(R"({"kind": "hstu", "batch": 1, "alpha": 2, "max_attn_len": null})") == "");
   CHECK(refusal(R"({"kind": "accumulate", "clip": null, "tables": [{"name": "a",

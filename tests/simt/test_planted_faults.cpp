@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <simt/run_again.hpp>
+#include <support/message_of.hpp>
 
 #include <cstring>
 #include <numeric>
@@ -124,12 +125,7 @@ std::vector<float> expected() {
 
 template <Fault F>
 std::string error_of() {
-  try {
-    run<F>();
-  } catch (const simt::Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return message_of<simt::Error>(run<F>);
 }
 
 /// In how many of the orders the results are not what they should be.

@@ -93,14 +93,4 @@ struct PlainHstu {
   }
 };
 
-/// What InvalidArgument said; empty where f threw none.
-std::string message(const auto& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace

@@ -8,6 +8,7 @@
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
+#include <support/message_of.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -110,16 +111,6 @@ struct Alone {
   Backend backend;
   Comm communicator{MemoryOf<Backend>::of(backend)};
 };
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no exception";
-}
 
 template <class F>
 void check_message(F&& f, const std::string& part) {

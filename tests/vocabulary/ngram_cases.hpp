@@ -79,15 +79,6 @@ std::vector<std::int64_t> random_tokens(unsigned seed, std::size_t count, unsign
   return tokens;
 }
 
-std::string refusal(const auto& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
-}
-
 /// Returns the rows of one table.
 template <class Id>
 std::vector<Id> table(const std::vector<Id>& rows, int t, std::size_t tokens) {
@@ -264,23 +255,24 @@ TEST_CASE("n-grams: other seeds are other hashes, and no tokens are no ids") {
 
 TEST_CASE("n-grams: what cannot be is refused, with the reason") {
   using Hash = NgramHash<Orders<2, 3>, Heads<2>>;
-  CHECK(refusal([] { Hash(1, 0); }) ==
+  CHECK(message_of<InvalidArgument>([] { Hash(1, 0); }) ==
         "NgramHash: 0 rows for the table of order 2, head 0; give 1 or more");
-  CHECK(refusal([] { Hash(1, std::vector<std::int64_t>{5, 5, 5, -2}); }) ==
+  CHECK(message_of<InvalidArgument>([] { Hash(1, std::vector<std::int64_t>{5, 5, 5, -2}); }) ==
         "NgramHash: -2 rows for the table of order 3, head 1; give 1 or more");
   CHECK(
-      refusal([] { Hash(1, std::vector<std::int64_t>{5, 5, 5}); }) ==
+      message_of<InvalidArgument>([] { Hash(1, std::vector<std::int64_t>{5, 5, 5}); }) ==
       "NgramHash: 3 numbers of rows for 2 orders x 2 heads; give 4, or one number for all tables");
-  CHECK(refusal([] { Hash(1, 5, {.vocabulary = -1}); }) ==
+  CHECK(message_of<InvalidArgument>([] { Hash(1, 5, {.vocabulary = -1}); }) ==
         "NgramHash: a vocabulary of -1 tokens; give their number, or 0 for any");
   for (const std::int64_t padding : {-2, 256})
-    CHECK(refusal([&] { Hash(1, 5, {.vocabulary = 256, .padding = padding}); }) ==
-          fmt::format("NgramHash: the padding token {} is outside the vocabulary of 256 tokens; "
-                      "give one of them, or -1 for none",
-                      padding));
+    CHECK(
+        message_of<InvalidArgument>([&] { Hash(1, 5, {.vocabulary = 256, .padding = padding}); }) ==
+        fmt::format("NgramHash: the padding token {} is outside the vocabulary of 256 tokens; "
+                    "give one of them, or -1 for none",
+                    padding));
   const auto refused = [](const Hash& hash, const std::vector<std::int64_t>& tokens,
                           const std::vector<std::int64_t>& documents) {
-    return refusal([&] { rows_of<std::int32_t>(hash, tokens, documents); });
+    return message_of<InvalidArgument>([&] { rows_of<std::int32_t>(hash, tokens, documents); });
   };
   CHECK(refused(Hash(1, (std::int64_t{1} << 31) + 1), {1}, {}) ==
         "NgramHash: 2147483649 rows of the table of order 2, head 0, do not fit into ids of 32 "
@@ -289,8 +281,9 @@ TEST_CASE("n-grams: what cannot be is refused, with the reason") {
   const NgramBackend backend;
   const Array<std::int32_t, NgramBackend> tokens(backend, std::vector<std::int32_t>{1, 2, 3}),
       ids(backend, std::vector<std::int32_t>(11));
-  CHECK(refusal([&] { Hash(1, 5).batch(backend, tokens.span(), {}, ids.span()); }) ==
-        "NgramHash: room for 11 ids; 3 tokens and 4 tables need 12");
+  CHECK(message_of<InvalidArgument>([&] {
+          Hash(1, 5).batch(backend, tokens.span(), {}, ids.span());
+        }) == "NgramHash: room for 11 ids; 3 tokens and 4 tables need 12");
   if constexpr (NgramBackend::host_readable) {
     const Hash hash(1, 5, {.vocabulary = 256});
     CHECK(refused(hash, {3, -1, 3}, {}) ==
