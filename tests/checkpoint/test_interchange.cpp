@@ -9,12 +9,12 @@
 #include <tessera/checkpoint/npy.hpp>
 
 #include <doctest/doctest.h>
+#include <support/text_of.hpp>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -22,11 +22,6 @@
 using namespace models;
 
 namespace {
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// The example, found from this program upwards; empty if it or Python is not there.
 std::string python_reader() {
@@ -199,8 +194,7 @@ TEST_CASE("npy files and checks of weights see rows that are behind a cache") {
   // with a slash at the end
   export_npy(self, folder.path / "npy" / "", contents);
   embeddings.tables().get("a", {trained.data(), 100, 4});
-  std::ifstream file(folder.path / "npy" / "a.weight.npy", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const std::string bytes = text_of(folder.path / "npy" / "a.weight.npy");
   REQUIRE(bytes.size() == 128 + 1600);
   CHECK(std::memcmp(bytes.data() + 128, trained.data(), 1600) == 0);
   step();

@@ -10,11 +10,11 @@
 
 #include <doctest/doctest.h>
 #include <support/message_of.hpp>
+#include <support/text_of.hpp>
 
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <random>
@@ -98,14 +98,6 @@ Layout one_rank() {
                      {{0, {0, 60'000, 0, 13}, 0}, {1, {0, 10, 0, 4}, 0}, {2, {0, 1, 0, 1}, 0}});
 }
 
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
-
 /// A tensor of four numbers, saved by one rank.
 struct Small {
   SelfCommunicator c;
@@ -166,7 +158,7 @@ TEST_CASE("files are plain safetensors of whole tables, cut by rows where they a
   CHECK(manifest.numbers ==
         std::map<std::string, std::uint64_t>{{"epoch", 13}, {"seed", 5}, {"step", 12}});
   for (const detail::StoredFile& file : manifest.files) {
-    const std::string bytes = bytes_of(checkpoint / file.name);
+    const std::string bytes = text_of(checkpoint / file.name);
     REQUIRE(bytes.size() == file.bytes);
     for (std::size_t c = 0; c < file.crcs.size(); ++c)
       CHECK(detail::crc32(std::string_view(bytes).substr(c << 20, 1 << 20)) == file.crcs[c]);
@@ -179,8 +171,8 @@ TEST_CASE("the same files under every layout") {
   save<RowWiseAdagrad, float>(folder.path / "b", one_rank(), 5, 1);
   for (const auto& entry :
        std::filesystem::directory_iterator(folder.path / "a" / "step-000000000001"))
-    CHECK(bytes_of(entry.path()) ==
-          bytes_of(folder.path / "b" / "step-000000000001" / entry.path().filename()));
+    CHECK(text_of(entry.path()) ==
+          text_of(folder.path / "b" / "step-000000000001" / entry.path().filename()));
 }
 
 TEST_CASE("damage is found before the model is touched") {
@@ -195,14 +187,14 @@ TEST_CASE("damage is found before the model is touched") {
     files.push_back(entry.path());
   CHECK(files.size() == 5);
   for (const std::filesystem::path& path : files) {
-    const std::string good = bytes_of(path);
+    const std::string good = text_of(path);
     for (int i = 0; i < 6; ++i) {
       std::string bad = good;
       const std::size_t at = i == 0 ? 0 : i == 1 ? good.size() - 1 : random() % good.size();
       if (i < 4) bad[at] = static_cast<char>(bad[at] ^ (1 << (random() % 8)));
       if (i == 4) bad.resize(at);
       if (i == 5) bad += "x";
-      write_bytes(path, bad);
+      write_text(path, bad);
       INFO(path.string() << " damaged at " << at << ", way " << i);
       const std::string text = refusal(checkpoint, i % 2 == 0 ? three_ranks() : one_rank());
       CHECK(text.find(path.filename().string()) != std::string::npos);
@@ -211,7 +203,7 @@ TEST_CASE("damage is found before the model is touched") {
     std::filesystem::remove(path);
     CHECK(refusal(checkpoint, three_ranks())
               .find("cannot open '" + path.string() + "': No such file") != std::string::npos);
-    write_bytes(path, good);
+    write_text(path, good);
   }
   CHECK(refused == 30);
   CHECK(loads<RowWiseAdagrad, float, float>(checkpoint, three_ranks(), 5));
@@ -415,7 +407,7 @@ TEST_CASE("an older checkpoint that is damaged does not end a save; nothing is r
   Small model;
   for (const std::int64_t step : {1, 2, 3}) model.save(folder.path, step);
   const auto manifest = folder.path / detail::checkpoint_name(2) / "manifest.json";
-  write_bytes(manifest, bytes_of(manifest).replace(40, 1, "?"));
+  write_text(manifest, text_of(manifest).replace(40, 1, "?"));
   CHECK(model.save(folder.path, 4, {.keep = 3})
             .warning.find("not removed: file '" + manifest.string()) != std::string::npos);
   CHECK(detail::checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 2, 3, 4});
@@ -464,7 +456,7 @@ TEST_CASE("FIFOs, devices and manifests without end are refused at once") {
   const std::filesystem::path checkpoint = folder.path / detail::checkpoint_name(1);
   for (const std::filesystem::path& file :
        {checkpoint / "manifest.json", checkpoint / "0000-dense.safetensors"}) {
-    const std::string good = bytes_of(file);
+    const std::string good = text_of(file);
     std::filesystem::remove(file);
     REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
     CHECK(model.refusal(checkpoint) ==
@@ -474,7 +466,7 @@ TEST_CASE("FIFOs, devices and manifests without end are refused at once") {
     CHECK(model.refusal(checkpoint) ==
           "cannot read '" + file.string() + "': it is not a regular file");
     std::filesystem::remove(file);
-    write_bytes(file, good);
+    write_text(file, good);
   }
   CHECK(model.refusal(checkpoint) == "");
   std::filesystem::resize_file(checkpoint / "manifest.json", std::uintmax_t{1} << 40);
@@ -610,7 +602,7 @@ TEST_CASE("tensors without a name, and those of another type than was compared")
   // are no row numbers.
   const auto write = [&](std::int64_t step, const detail::Manifest& manifest) {
     const std::string text = detail::format_manifest(manifest);
-    write_bytes(folder.path / detail::checkpoint_name(step) / "manifest.json", text);
+    write_text(folder.path / detail::checkpoint_name(step) / "manifest.json", text);
     return detail::crc32(text);
   };
   detail::Manifest base = detail::read_manifest(folder.path / detail::checkpoint_name(1)).first,

@@ -9,11 +9,11 @@
 #include <tessera/checkpoint/torchrec.hpp>
 
 #include <doctest/doctest.h>
+#include <support/text_of.hpp>
 
 #include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
@@ -55,15 +55,6 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Byte
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&length), 8);
   file << json << data;
-}
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 /// Tables cut in another way for each number of ranks: by rows, by columns, copied.

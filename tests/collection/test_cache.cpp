@@ -10,6 +10,7 @@
 
 #include <collection/cache_bodies.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <doctest/doctest.h>
 
@@ -199,12 +200,8 @@ TEST_CASE(
        std::filesystem::directory_iterator(folder.path / "saved" / detail::checkpoint_name(6))) {
     if (entry.path().extension() != ".safetensors") continue;
     ++files;
-    const auto bytes = [](const std::filesystem::path& p) {
-      std::ifstream in(p, std::ios::binary);
-      return std::string(std::istreambuf_iterator<char>(in), {});
-    };
-    CHECK(bytes(entry.path()) ==
-          bytes(folder.path / "again" / detail::checkpoint_name(6) / entry.path().filename()));
+    CHECK(text_of(entry.path()) ==
+          text_of(folder.path / "again" / detail::checkpoint_name(6) / entry.path().filename()));
   }
   CHECK(files == caches::names.size());
 }

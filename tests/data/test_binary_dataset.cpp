@@ -7,11 +7,10 @@
 
 #include <doctest/doctest.h>
 #include <support/message_of.hpp>
+#include <support/text_of.hpp>
 
 #include <unistd.h>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -26,12 +25,9 @@ struct Folder {
   Folder() { std::filesystem::create_directories(path / "p"); }
   ~Folder() { std::filesystem::remove_all(path); }
   void write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(path / name, std::ios::binary) << bytes;
+    write_text(path / name, bytes);
   }
-  std::string read(const std::string& name) const {
-    std::ifstream in(path / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  std::string read(const std::string& name) const { return text_of(path / name); }
 };
 
 const std::string kSpec =

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <data/shared_folder.hpp>
 #include <support/message_of.hpp>
+#include <support/text_of.hpp>
 
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -248,8 +248,7 @@ TEST_CASE("what the writer writes is read back, aligned, and laid out as the for
   CHECK(reader.info("empty").shape == std::vector<std::int64_t>{0, 7});
   CHECK(reader.info("b").shape.empty());
 
-  std::ifstream stream(file.path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  const std::string bytes = text_of(file.path);
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i)
     length = length << 8 | static_cast<unsigned char>(bytes[static_cast<std::size_t>(i)]);

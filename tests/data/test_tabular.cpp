@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <cmath>
 #include <cstdio>
@@ -616,9 +617,7 @@ TEST_CASE("compressed files, and files that are cut off or change") {
   const TabularFileOptions small{.block = 16, .window = 64};
   const std::uint64_t checksum = TabularFile(plain, kTags, small).checksum();
   const auto compressed = [&](const char* name, const auto& compress) {
-    std::ifstream in(plain);
-    const std::string text{std::istreambuf_iterator<char>(in), {}},
-        half = text.substr(0, text.size() / 2);
+    const std::string text = text_of(plain), half = text.substr(0, text.size() / 2);
     // two parts behind each other
     const std::string bytes = compress(half) + compress(text.substr(half.size()));
     const std::filesystem::path path = folder.path / name;
@@ -654,8 +653,7 @@ TEST_CASE("compressed files, and files that are cut off or change") {
   };
   compressed("a.csv.gz", gzip);
   compressed("a.csv.zst", zstd);
-  std::ifstream in(plain);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = text_of(plain);
   const auto checksum_of = [&](const std::string& bytes) {
     std::ofstream(folder.path / "c.csv") << bytes;
     return TabularFile(folder.path / "c.csv", kTags, small).checksum();

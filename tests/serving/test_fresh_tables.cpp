@@ -15,6 +15,7 @@
 
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <doctest/doctest.h>
 
@@ -23,8 +24,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -117,22 +116,13 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && same_bits(a.data(), b.data(), a.size());
 }
 
-std::vector<char> bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-void write(const std::filesystem::path& path, const std::vector<char>& bytes) {
-  std::ofstream(path, std::ios::binary)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-}
-
 /// Changes a tensor of a checkpoint, and its checksums with it.
 template <class T, class F>
 void edit_tensor(const std::filesystem::path& checkpoint, const std::string& name, F&& edit) {
   detail::Manifest manifest = detail::read_manifest(checkpoint).first;
   detail::StoredFile& file =
       manifest.files[static_cast<std::size_t>(manifest.find(name)->pieces.front().file)];
-  std::vector<char> bytes = bytes_of(checkpoint / file.name);
+  std::string bytes = text_of(checkpoint / file.name);
   const std::span<const std::byte> view = std::as_bytes(std::span(bytes));
   const SafetensorsReader reader(view, "edited");
   const std::span<const std::byte> tensor = reader.bytes(name);
@@ -143,9 +133,8 @@ void edit_tensor(const std::filesystem::path& checkpoint, const std::string& nam
   for (std::size_t c = 0; c < file.crcs.size(); ++c)
     file.crcs[c] = detail::crc32(
         view.subspan(c << 20, std::min<std::size_t>(1 << 20, bytes.size() - (c << 20))));
-  write(checkpoint / file.name, bytes);
-  const std::string text = detail::format_manifest(manifest);
-  write(checkpoint / detail::Manifest::kFile, {text.begin(), text.end()});
+  write_text(checkpoint / file.name, bytes);
+  write_text(checkpoint / detail::Manifest::kFile, detail::format_manifest(manifest));
 }
 
 }  // namespace
@@ -290,15 +279,15 @@ TEST_CASE("what is damaged, partial, or of another base is refused, and the old 
     anew();
     std::filesystem::remove(bad / file);
     has(fault(bad), "bad");
-    const std::vector<char> bytes = bytes_of(good / file);
+    const std::string bytes = text_of(good / file);
     for (int i = 0; i < 100; ++i) {
-      std::vector<char> changed = bytes;
+      std::string changed = bytes;
       if (i % 4 == 0)
         changed.resize(random() % bytes.size());
       else
         changed[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
       anew();
-      write(bad / file, changed);
+      write_text(bad / file, changed);
       has(fault(bad), "bad");
     }
   }
@@ -475,18 +464,18 @@ TEST_CASE("watchers follow a training, each at its own pace, over whole saves an
       // cut short on its way
       const auto good = training.save_changes(step * 10);
       const std::filesystem::path partial = good / detail::Manifest::kFile;
-      const std::vector<char> whole = bytes_of(partial);
+      const std::string whole = text_of(partial);
       const bool taken = reached(*watch, step * 10);
       CHECK(taken);
-      std::vector<char> half = whole;
+      std::string half = whole;
       half.resize(half.size() / 2);
-      write(folder.path / "half", half);
+      write_text(folder.path / "half", half);
       std::filesystem::rename(folder.path / "half",
                               partial);  // another file: it is looked at again
       CHECK(watch->wait(20s, [](const auto& s) { return !s.error.empty(); }));
       CHECK(watch->status().error.find(partial.string()) != std::string::npos);
       CHECK(same_bits(looked_up(), training.items()));
-      write(folder.path / "half", whole);
+      write_text(folder.path / "half", whole);
       std::filesystem::rename(folder.path / "half", partial);
       CHECK(watch->wait(20s, [](const auto& s) { return s.error.empty(); }));
     } else if (step % 4 == 0) {

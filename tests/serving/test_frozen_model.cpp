@@ -15,11 +15,10 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <support/text_of.hpp>
 
 #include <atomic>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -177,11 +176,6 @@ std::string mutated(std::string text, std::minstd_rand& random) {
     }
   }
   return text;
-}
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -586,10 +580,10 @@ TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones
     std::sort(files.begin(), files.end());
     for (int i = 0; i < 250; ++i) {
       const std::filesystem::path& file = files[random() % files.size()];
-      const std::string whole = bytes_of(file);
-      std::ofstream(file, std::ios::binary) << mutated(whole, random);
+      const std::string whole = text_of(file);
+      write_text(file, mutated(whole, random));
       load(saved.checkpoint);
-      std::ofstream(file, std::ios::binary) << whole;
+      write_text(file, whole);
     }
     // what the files say of each other, with checksums that are right
     const CheckpointReader whole(saved.checkpoint);
@@ -606,8 +600,8 @@ TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones
                      fits ? stored.shape : std::vector<std::int64_t>{std::ssize(values)},
                      std::span(values));
       }
-      const std::string about = bytes_of(saved.checkpoint / ModelDescription::kFile),
-                        keys = bytes_of(saved.checkpoint / ModelDescription::kKeysFile);
+      const std::string about = text_of(saved.checkpoint / ModelDescription::kFile),
+                        keys = text_of(saved.checkpoint / ModelDescription::kKeysFile);
       contents.set_file(std::string(ModelDescription::kFile),
                         random() % 3 == 0 ? about : mutated(about, random));
       contents.set_file(std::string(ModelDescription::kKeysFile),

@@ -9,6 +9,7 @@
 
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <doctest/doctest.h>
 
@@ -19,7 +20,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <numeric>
 #include <random>
 #include <string>
@@ -125,15 +125,6 @@ std::vector<double> by_hand(const FrozenTables& tables, const Bags& batch) {
   }
   for (const auto& sample : samples) all.insert(all.end(), sample.begin(), sample.end());
   return all;
-}
-
-std::vector<char> bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-void write(const std::filesystem::path& path, const std::vector<char>& bytes) {
-  std::ofstream(path, std::ios::binary)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
 }  // namespace
@@ -333,24 +324,24 @@ TEST_CASE("damaged and foreign files are refused, with their names") {
   const TemporaryFolder folder;
   const std::filesystem::path checkpoint = saved<>(folder), file = folder.path / "frozen";
   freeze_checkpoint(checkpoint, file, {.format = RowFormat::int4});
-  const std::vector<char> good = bytes_of(file);
-  const auto fault = [&](const std::vector<char>& bytes, bool verify = true) {
-    write(file, bytes);
+  const std::string good = text_of(file);
+  const auto fault = [&](const std::string& bytes, bool verify = true) {
+    write_text(file, bytes);
     return message_of<Error>([&] { const FrozenTables tables(file, {.verify = verify}); });
   };
   CHECK(fault(good) == "");
-  std::vector<char> damaged = good;
+  std::string damaged = good;
   damaged[good.size() - 200] ^= 1;
   CHECK(fault(damaged).find("the file is damaged") != std::string::npos);
   CHECK(fault(damaged, false) == "");
   // Any change is refused or leaves tables that can be read.
   std::minstd_rand random(3);
   for (int i = 0; i < 1000; ++i) {
-    std::vector<char> bytes = good;
+    std::string bytes = good;
     for (unsigned n = 1 + random() % 3; n > 0; --n)
       bytes[i % 2 == 0 ? random() % 600 : random() % bytes.size()] = static_cast<char>(random());
     if (i % 5 == 0) bytes.resize(random() % bytes.size());
-    write(file, bytes);
+    write_text(file, bytes);
     try {
       const FrozenTables tables(file, {.verify = i % 3 != 0});
       for (const FrozenTables::Table& table : tables.tables()) {
@@ -364,7 +355,7 @@ TEST_CASE("damaged and foreign files are refused, with their names") {
   }
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
     if (entry.path().extension() == ".safetensors") {
-      CHECK(fault(bytes_of(entry.path())).find("holds no frozen tables") != std::string::npos);
+      CHECK(fault(text_of(entry.path())).find("holds no frozen tables") != std::string::npos);
       break;
     }
   CHECK_THROWS_AS(FrozenTables(folder.path / "nothing"), DataError);

@@ -13,13 +13,13 @@
 
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <iterator>
 #include <set>
 #include <string>
 #include <thread>
@@ -228,8 +228,7 @@ TEST_CASE("a checkpoint that is cut off and copied over while it is read is an e
     const auto piece = reader.tensor(last).pieces.at(0);
     return checkpoint / reader.manifest().files.at(static_cast<std::size_t>(piece.file)).name;
   }();
-  std::ifstream in(file, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string bytes = text_of(file);
   REQUIRE(bytes.size() > 200'000);
   std::atomic<bool> over{false};
   std::thread other([&] {

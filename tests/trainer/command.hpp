@@ -3,6 +3,7 @@
 #pragma once
 
 #include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -14,8 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,11 +24,6 @@ struct Outcome {
   std::string out, err;
   nlohmann::json json;
 };
-
-inline std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 /// Probabilities that --predictions wrote.
 inline std::vector<float> predictions_in(const std::filesystem::path& file) {
