@@ -23,18 +23,6 @@ struct Rectangle {
   friend constexpr bool operator==(const Rectangle&, const Rectangle&) = default;
 };
 
-namespace detail {
-
-/// Returns the common part of two rectangles; empty() if there is none.
-constexpr Rectangle intersection(const Rectangle& a, const Rectangle& b) {
-  return {.row_begin = a.row_begin > b.row_begin ? a.row_begin : b.row_begin,
-          .row_end = a.row_end < b.row_end ? a.row_end : b.row_end,
-          .column_begin = a.column_begin > b.column_begin ? a.column_begin : b.column_begin,
-          .column_end = a.column_end < b.column_end ? a.column_end : b.column_end};
-}
-
-}  // namespace detail
-
 /// The ranks of a job and how they sit on nodes.
 struct Topology {
   int ranks = 1;
