@@ -19,22 +19,19 @@ namespace tessera { inline namespace v0 {
 
 namespace detail {
 
-/// One line of a plan: a sharding policy and the tables it cuts.
-template <class E>
-concept PlanEntry = ShardingPolicy<E> && requires {
-  E::tables::specs;
-  E::tables::fused_with;
-};
-
-template <class E>
-concept FeatureList = requires {
-  { E::features[0] } -> std::convertible_to<const FeatureSpec&>;
-};
-
 template <class E>
 concept HasTables = requires {
   E::tables::specs;
   E::tables::fused_with;
+};
+
+/// One line of a plan: a sharding policy and the tables it cuts.
+template <class E>
+concept PlanEntry = ShardingPolicy<E> && HasTables<E>;
+
+template <class E>
+concept FeatureList = requires {
+  { E::features[0] } -> std::convertible_to<const FeatureSpec&>;
 };
 
 /// One argument of a plan; says which member a policy lacks.
