@@ -89,28 +89,23 @@ class BatchingScorer {
 
   /// Waits for the scores. Throws what scoring throws, and Error if too many samples wait.
   void score(const EncodedSamples& samples, std::span<float> scores) {
-    std::mutex mutex;
-    std::condition_variable over;
-    bool done = false;
-    std::exception_ptr error;
-    struct Captured {
-      std::mutex& mutex;
-      std::condition_variable& over;
-      bool& done;
-      std::exception_ptr& error;
-    } captured{mutex, over, done, error};
-    Request request{
-        .samples = &samples, .scores = scores, .done = [&captured](std::exception_ptr e) {
-          const std::lock_guard lock(captured.mutex);
-          captured.error = std::move(e);
-          captured.done = true;
-          captured.over.notify_one();
-        }};
+    struct {
+      std::mutex mutex;
+      std::condition_variable over;
+      bool done = false;
+      std::exception_ptr error;
+    } wait;
+    Request request{.samples = &samples, .scores = scores, .done = [&wait](std::exception_ptr e) {
+                      const std::lock_guard lock(wait.mutex);
+                      wait.error = std::move(e);
+                      wait.done = true;
+                      wait.over.notify_one();
+                    }};
     require<Error>(submit(request), "BatchingScorer: {} samples wait already; try again later",
                    options_.max_waiting);
-    std::unique_lock lock(mutex);
-    over.wait(lock, [&] { return done; });
-    if (error) std::rethrow_exception(error);
+    std::unique_lock lock(wait.mutex);
+    wait.over.wait(lock, [&] { return wait.done; });
+    if (wait.error) std::rethrow_exception(wait.error);
   }
 
  private:
