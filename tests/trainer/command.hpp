@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -76,10 +77,25 @@ inline Outcome train_dlrm(const std::string& arguments, bool with_json = true,
 }
 
 /// The results of a run that must succeed.
-inline nlohmann::json results(const std::string& arguments) {
-  const Outcome outcome = train_dlrm(arguments);
+inline nlohmann::json results(const std::string& arguments,
+                              const std::string& program = "train_dlrm") {
+  const Outcome outcome = train_dlrm(arguments, true, "", program);
   INFO(arguments, "\n", outcome.err);
   REQUIRE(outcome.status == 0);
   CHECK(outcome.err == "");
   return outcome.json;
+}
+
+/// One line on stderr that holds `what`, and the status of bad options, or of what they name.
+inline Outcome check_fails(const std::string& arguments, const std::string& what, int status = 2,
+                           const std::string& launcher = "",
+                           const std::string& program = "train_dlrm") {
+  const Outcome outcome = train_dlrm(arguments, false, launcher, program);
+  CAPTURE(arguments);
+  CAPTURE(outcome.err);
+  CHECK(outcome.status == status);
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK(outcome.err.starts_with(program + ": "));
+  CHECK(outcome.err.find(what) != std::string::npos);
+  return outcome;
 }

@@ -301,21 +301,6 @@ TEST_CASE("help names every option, and the default of each that has one") {
   for (const std::string& plan : kPlans) CHECK(outcome.out.find(plan) != std::string::npos);
 }
 
-namespace {
-
-/// One line on stderr that holds `what`, and the status of bad options, or of what they name.
-void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
-  const Outcome outcome = train_dlrm(arguments, false);
-  CAPTURE(arguments);
-  CAPTURE(outcome.err);
-  CHECK(outcome.status == status);
-  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
-  CHECK(outcome.err.starts_with("train_dlrm: "));
-  CHECK(outcome.err.find(what) != std::string::npos);
-}
-
-}  // namespace
-
 TEST_CASE("bad options are one clear line") {
   check_fails("--no-such-option", "--no-such-option");
   check_fails("stray", "stray");

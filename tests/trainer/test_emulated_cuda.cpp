@@ -35,12 +35,7 @@ const std::string kModel =
 nlohmann::json results_of(const std::string& arguments) {
   const bool chosen = arguments.find("--dense ") != std::string::npos ||
                       arguments.find("--dense-precision ") != std::string::npos;
-  const Outcome outcome =
-      train_dlrm(arguments + (chosen ? "" : " --dense fp32"), true, "", "train_dlrm_emulated");
-  INFO(arguments, "\n", outcome.err);
-  REQUIRE(outcome.status == 0);
-  CHECK(outcome.err == "");
-  return outcome.json;
+  return results(arguments + (chosen ? "" : " --dense fp32"), "train_dlrm_emulated");
 }
 
 /// Log losses of the test, after 6 steps. A model that is not trained is at 0.69.

@@ -23,11 +23,7 @@ const std::string kSmall = " --items 100 --width 16 --max-length 12 ",
                   kTiny = kSmall + kOne + kUsers + "--epochs 2 ";
 
 nlohmann::json trained(const std::string& arguments) {
-  const Outcome outcome = train_dlrm(arguments, true, "", "train_sequence_emulated");
-  INFO(arguments, "\n", outcome.err);
-  REQUIRE(outcome.status == 0);
-  CHECK(outcome.err == "");
-  return outcome.json;
+  return results(arguments, "train_sequence_emulated");
 }
 
 const char* const kScores[] = {"hr10", "ndcg10", "mrr", "hr10_sampled", "ndcg10_sampled", "auc"};

@@ -4,7 +4,6 @@
 // Models of the trainer: tables of any widths, projections, what a checkpoint of them holds.
 #include <trainer/command.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
@@ -19,16 +18,6 @@ const std::string kShort =
 const std::string kTiny = kShort + "--samples 16000 ";
 
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
-
-/// One line on stderr that holds `what`.
-void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
-  const Outcome outcome = train_dlrm(arguments, false);
-  CAPTURE(arguments);
-  CAPTURE(outcome.err);
-  CHECK(outcome.status == status);
-  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
-  CHECK(outcome.err.find(what) != std::string::npos);
-}
 
 void check_close(const nlohmann::json& a, const nlohmann::json& b) {
   CHECK(std::abs(number(a, "auc") - number(b, "auc")) < 5e-4);

@@ -25,22 +25,12 @@ Outcome train_sequence(const std::string& arguments, bool with_json = true) {
   return train_dlrm(arguments, with_json, "", "train_sequence");
 }
 nlohmann::json trained(const std::string& arguments) {
-  const Outcome outcome = train_sequence(arguments);
-  INFO(arguments, "\n", outcome.err);
-  REQUIRE(outcome.status == 0);
-  CHECK(outcome.err == "");
-  return outcome.json;
+  return results(arguments, "train_sequence");
 }
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
 
-void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
-  const Outcome outcome = train_sequence(arguments, false);
-  CAPTURE(arguments);
-  CAPTURE(outcome.err);
-  CHECK(outcome.status == status);
-  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
-  CHECK(outcome.err.starts_with("train_sequence: "));
-  CHECK(outcome.err.find(what) != std::string::npos);
+void refuses(const std::string& arguments, const std::string& what, int status = 2) {
+  check_fails(arguments, what, status, "", "train_sequence");
 }
 
 const char* const kScores[] = {"hr10", "ndcg10", "mrr", "hr10_sampled", "ndcg10_sampled", "loss"};
@@ -120,10 +110,10 @@ TEST_CASE("--virtual-ranks: the same bits on 1, 2 and 4 ranks, under any plan") 
       if (model == "ranking") CHECK(json.at("auc") == one.at("auc"));
     }
   }
-  check_fails("--virtual-ranks 6", "both must be powers of two");
-  check_fails("--virtual-ranks 2 --ranks 4", "the ranks at most as many");
-  check_fails("--virtual-ranks 4 --plan replicated", "summed rank by rank");
-  check_fails("--virtual-ranks 4 --plan hot-rows", "summed rank by rank");
+  refuses("--virtual-ranks 6", "both must be powers of two");
+  refuses("--virtual-ranks 2 --ranks 4", "the ranks at most as many");
+  refuses("--virtual-ranks 4 --plan replicated", "summed rank by rank");
+  refuses("--virtual-ranks 4 --plan hot-rows", "summed rank by rank");
 }
 
 TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan") {
@@ -145,8 +135,8 @@ TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan"
       if (whole.contains(key) && std::string(key) != "loss")
         CHECK(resumed.json.at(key) == whole.at(key));
     if (model == "ranking") CHECK(resumed.json.at("auc") == whole.at("auc"));
-    check_fails(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
-    check_fails(options + save + " --resume --seed 5", "--resume: '", 1);
+    refuses(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
+    refuses(options + save + " --resume --seed 5", "--resume: '", 1);
   }
 }
 
@@ -185,8 +175,8 @@ TEST_CASE("--epochs auto: the best model by validation is kept and tested") {
     for (const char* key : {"hr10", "ndcg10", "auc"})
       if (found.contains(key)) CHECK(again.at(key) == found.at(key));
   }
-  check_fails("--epochs soon", "--epochs: soon is not a number from 1 to 1000000, or auto");
-  check_fails("--epochs 0", "--epochs: 0 is not");
+  refuses("--epochs soon", "--epochs: soon is not a number from 1 to 1000000, or auto");
+  refuses("--epochs 0", "--epochs: 0 is not");
 }
 
 TEST_CASE("--start-from: rows of the same items, in files that name them in another order") {
@@ -225,8 +215,8 @@ TEST_CASE("--start-from: rows of the same items, in files that name them in anot
     CHECK(number(warm.json, score) > number(before, score) - 0.06);
     CHECK(number(cold, score) < number(before, score) - 0.2);
   }
-  check_fails("--users 40 --start-from " + path("none"), "holds no checkpoint", 1);
-  check_fails("--users 40 --start-from " + path("saved-rank"), "names its items", 1);
+  refuses("--users 40 --start-from " + path("none"), "holds no checkpoint", 1);
+  refuses("--users 40 --start-from " + path("saved-rank"), "names its items", 1);
 }
 
 TEST_CASE("without --epochs and --negatives: as the data ask for") {
@@ -254,7 +244,7 @@ TEST_CASE("without --epochs and --negatives: as the data ask for") {
   const nlohmann::json known = trained(window);
   CHECK(known.at("epochs") == 10);
   CHECK(known.at("negatives") == 20);
-  check_fails(window + "--epochs auto", "--epochs auto: no history has an event to validate on", 1);
+  refuses(window + "--epochs auto", "--epochs auto: no history has an event to validate on", 1);
 }
 
 TEST_CASE("a file of events: columns by name, labels from a threshold, windows of time") {
@@ -279,18 +269,18 @@ TEST_CASE("a file of events: columns by name, labels from a threshold, windows o
   CHECK(number(labels, "auc") >= 0);
   CHECK(number(trained(options + "--epochs 1 --model ranking"), "auc") >= 0);
 
-  check_fails("--data " + path.string(), "there is no column 'user'", 1);
-  check_fails(options + "--label-column likes", "there is no column 'likes'", 1);
-  check_fails(options + "--test-window 1000", "no event is before the two windows", 1);
-  check_fails("--data " + (folder.path / "none").string(), "cannot open", 1);
-  check_fails(options + "--json " + path.string(), "--json: '");
-  check_fails(options + "--model ranking --predictions " + path.string(), "--predictions: '");
-  check_fails(options + "--items 100", "--items");
+  refuses("--data " + path.string(), "there is no column 'user'", 1);
+  refuses(options + "--label-column likes", "there is no column 'likes'", 1);
+  refuses(options + "--test-window 1000", "no event is before the two windows", 1);
+  refuses("--data " + (folder.path / "none").string(), "cannot open", 1);
+  refuses(options + "--json " + path.string(), "--json: '");
+  refuses(options + "--model ranking --predictions " + path.string(), "--predictions: '");
+  refuses(options + "--items 100", "--items");
   const auto one = folder.path / "one.csv";
   std::ofstream(one) << "user,item,timestamp\na,x,1\nb,y,2\n";
-  check_fails("--data " + one.string(), "no user has the four events", 1);
+  refuses("--data " + one.string(), "no user has the four events", 1);
   std::ofstream(one) << "user,item,timestamp\na,x,soon\n";
-  check_fails("--data " + one.string(), "line 2, column 'timestamp': 'soon'", 1);
+  refuses("--data " + one.string(), "line 2, column 'timestamp': 'soon'", 1);
 }
 
 TEST_CASE("files of MovieLens' and RecBole's forms, by options; texts that name options") {
@@ -311,71 +301,69 @@ TEST_CASE("files of MovieLens' and RecBole's forms, by options; texts that name 
   const nlohmann::json plain = bits("");
   write("", "::");
   CHECK(bits("--separator :: --columns user,item,timestamp") == plain);
-  check_fails(
-      options,
-      "there is no column 'user', which --user-column names; there is one column, "
-      "'u0::item-0::0'; if something else separates the fields, give 'separator' (an option: "
-      "--separator); if this is no line of names, give 'columns' (--columns)",
-      1);
+  refuses(options,
+          "there is no column 'user', which --user-column names; there is one column, "
+          "'u0::item-0::0'; if something else separates the fields, give 'separator' (an option: "
+          "--separator); if this is no line of names, give 'columns' (--columns)",
+          1);
   write("user_id:token item_id:token timestamp:float\n", "   ");
   CHECK(bits("--separator blanks --user-column user_id --item-column item_id") == plain);
   write("user|item|timestamp\nNA|x|1\n\"|x|1\n", "|");
   CHECK(trained(options + "--separator '|' --quote none --empty-words NA,- --skip-bad-lines")
             .at("events") == 1'201);
-  check_fails(options + "--separator '\"'", "--separator");
-  check_fails(options + "--quote ''", "the value is empty");
-  check_fails(options + "--quote abc", "--quote: ");
-  check_fails("--separator ,", "--separator");
+  refuses(options + "--separator '\"'", "--separator");
+  refuses(options + "--quote ''", "the value is empty");
+  refuses(options + "--quote abc", "--quote: ");
+  refuses("--separator ,", "--separator");
 
   // times at both ends of 64 bits
   std::ofstream(path)
       << "user,item,timestamp\na,x,-9223372036854775808\na,y,9223372036854775806\nb,x,1\n";
-  check_fails(options + "--test-window 2305843009213693951",
-              "0 histories to train on and 1 to test on", 1);
+  refuses(options + "--test-window 2305843009213693951", "0 histories to train on and 1 to test on",
+          1);
   std::ofstream(path)
       << "user,item,timestamp\na,x,-9223372036854775808\na,y,-9223372036854775800\n";
-  check_fails(options + "--test-window 7",
-              "times go from -9223372036854775808 to -9223372036854775800; no event is before the "
-              "two windows of 7",
-              1);
+  refuses(options + "--test-window 7",
+          "times go from -9223372036854775808 to -9223372036854775800; no event is before the "
+          "two windows of 7",
+          1);
   std::ofstream(path) << "user,item,timestamp\na,x,-9223372036854775808\na,y,9223372036854775807\n";
-  check_fails(options + "--test-window 7", "the time 9223372036854775807 is the largest of 64 bits",
-              1);
+  refuses(options + "--test-window 7", "the time 9223372036854775807 is the largest of 64 bits", 1);
 }
 
 TEST_CASE("bad options are one clear line") {
-  check_fails("--no-such-option", "--no-such-option");
-  check_fails("--plan diagonal", "--plan");
-  check_fails("--model autoencoder", "--model");
-  check_fails("--width 24", "--width");
-  check_fails("--heads 3", "--heads");
-  check_fails("--width 16 --heads 4", "a head then has 4 columns");
-  check_fails("--blocks -1", "--blocks");
-  check_fails("--max-length 0", "--max-length");
-  check_fails("--dropout 1", "--dropout");
-  check_fails("--negatives 0", "--negatives");
-  check_fails("--hot-rows 5", "--hot-rows is for --plan hot-rows");
-  check_fails("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
-  check_fails("--log-q", "--log-q corrects for --popularity, which is 0");
-  check_fails("--popularity -1", "--popularity");
-  check_fails("--ranks 0", "--ranks");
-  check_fails("--ranks 65", "--ranks");
-  check_fails("--threads-per-rank 0", "--threads-per-rank");
-  check_fails("--epochs 0", "--epochs");
-  check_fails("--batch-size 0", "--batch-size");
-  check_fails("--learning-rate -1", "--learning-rate");
-  check_fails("--learning-rate nan", "--learning-rate");
-  check_fails("--seed -1", "--seed");
-  check_fails("--items 20", "--items 20: made-up histories need at least 100");
-  check_fails("--users 0", "--users");
-  check_fails("--user-column u", "--user-column");
-  check_fails("--resume", "--resume");
-  check_fails("--save-every 2", "--save-every");
-  check_fails("--save ''", "the value is empty");
-  check_fails("--label-threshold 2", "--label-threshold");
-  check_fails("--json /nowhere/x.json", "--json: cannot write", 1);
-  check_fails(kTiny + "--epochs 1 --save /dev/null", "--save", 1);
-  check_fails(kTiny + "--epochs 2 --learning-rate 1e30", "the training diverged", 1);
+  refuses("--no-such-option", "--no-such-option");
+  refuses("--plan diagonal", "--plan");
+  refuses("--model autoencoder", "--model");
+  refuses("--width 24", "--width");
+  refuses("--heads 3", "--heads");
+  refuses("--width 16 --heads 4", "a head then has 4 columns");
+  refuses("--blocks -1", "--blocks");
+  refuses("--max-length 0", "--max-length");
+  refuses("--dropout 1", "--dropout");
+  refuses("--negatives 0", "--negatives");
+  refuses("--hot-rows 5", "--hot-rows is for --plan hot-rows");
+  refuses("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
+  refuses("--log-q", "--log-q corrects for --popularity, which is 0");
+  refuses("--popularity -1", "--popularity");
+  refuses("--ranks 0", "--ranks");
+  refuses("--ranks 65", "--ranks");
+  refuses("--threads-per-rank 0", "--threads-per-rank");
+  refuses("--epochs 0", "--epochs");
+  refuses("--batch-size 0", "--batch-size");
+  refuses("--learning-rate -1", "--learning-rate");
+  refuses("--learning-rate nan", "--learning-rate");
+  refuses("--seed -1", "--seed");
+  refuses("--items 20", "--items 20: made-up histories need at least 100");
+  refuses("--users 0", "--users");
+  refuses("--user-column u", "--user-column");
+  refuses("--resume", "--resume");
+  refuses("--save-every 2", "--save-every");
+  refuses("--save ''", "the value is empty");
+  refuses("--label-threshold 2", "--label-threshold");
+  refuses("--json /nowhere/x.json", "--json: cannot write", 1);
+  refuses(kTiny + "--epochs 1 --save /dev/null", "--save", 1);
+  refuses(kTiny + "--epochs 2 --learning-rate 1e30", "the training diverged", 1);
   const Outcome help = train_sequence("--help", false);
   CHECK(help.status == 0);
   for (const char* option : {"--data", "--plan", "--negatives", "--max-length", "--resume"})
