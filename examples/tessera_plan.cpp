@@ -479,11 +479,7 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
   app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
   app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");
-  for (CLI::Option* option : app.get_options())  // a script's variable that is not set
-    if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) {
-        return std::string(text.empty() ? "the value is empty" : "");
-      });
+  support::refuse_empty_values(app);
   if (!support::parse(app, argc, argv)) return std::nullopt;
   support::check_paths({{"FILE", o.file}, {"--measure-ids", o.ids}},
                        {{"--statistics", o.ids.empty() ? std::string() : o.statistics}});

@@ -101,11 +101,7 @@ std::unique_ptr<CLI::App> command(Settings& o) {
   app.add_option("--compare", o.compare, "An earlier results.json: marks what changed beyond noise")
       ->option_text("FILE");
   app.add_flag("--resume", o.resume, "Go on with what is in --out");
-  for (CLI::Option* option : app.get_options())
-    if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) {
-        return std::string(text.empty() ? "the value is empty" : "");
-      });
+  support::refuse_empty_values(app);
   return made;
 }
 

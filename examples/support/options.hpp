@@ -67,6 +67,15 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name,
   return option->check(check)->option_text(fmt::format("{} [{}]", name, standard));
 }
 
+/// An empty value is a script's variable that is not set, not a wish for the default.
+inline void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_expected_max() > 0)
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "the value is empty" : "");
+      });
+}
+
 /// Throws CLI::ValidationError for what `fault_of_paths` finds.
 inline void check_paths(std::initializer_list<NamedPath> inputs,
                         std::initializer_list<NamedPath> outputs) {

@@ -873,12 +873,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");
 
-  // a script's variable that is not set, not a wish for the default
-  for (CLI::Option* option : app.get_options())
-    if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) {
-        return std::string(text.empty() ? "the value is empty" : "");
-      });
+  refuse_empty_values(app);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   if (!parse(app, static_cast<int>(pointers.size()), pointers.data())) return std::nullopt;

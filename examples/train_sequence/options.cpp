@@ -241,12 +241,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "tab-separated")
       ->option_text("FILE");
 
-  // a script's variable that is not set, not a wish for the default
-  for (CLI::Option* option : app.get_options())
-    if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) {
-        return std::string(text.empty() ? "the value is empty" : "");
-      });
+  refuse_empty_values(app);
   if (!parse(app, argc, argv)) return std::nullopt;
   check(options);
   return options;
