@@ -81,8 +81,8 @@ void a_rejected_step_changes_nothing() {
     const auto expected = shards_after<Backend>(NonFinite::reject, ranks, true, 1, 2);
     const auto rejected = shards_after<Backend>(NonFinite::reject, ranks, false, 1, 2);
     for (int r = 0; r < ranks; ++r)
-      CHECK(small_model::same_bits(expected[static_cast<std::size_t>(r)],
-                                   rejected[static_cast<std::size_t>(r)]));
+      CHECK(
+          same_bits(expected[static_cast<std::size_t>(r)], rejected[static_cast<std::size_t>(r)]));
   }
 }
 
@@ -92,7 +92,7 @@ void counted_or_not_they_are_used() {
              used = shards_after<Backend>(NonFinite::use, 3, false, 0, 0);
   std::int64_t bad = 0;
   for (std::size_t r = 0; r < 3; ++r) {
-    CHECK(small_model::same_bits(counted[r], used[r]));
+    CHECK(same_bits(counted[r], used[r]));
     for (const float x : used[r]) bad += !std::isfinite(x);
   }
   CHECK(bad > 0);
@@ -140,7 +140,7 @@ void wrong_offsets_and_counts() {
       },
       "the batch has 0 features, the plan needs 6");
   refuses([](auto&, auto& ids) { ids.offsets = {}; }, "one-hot batch of");
-  CHECK(small_model::same_bits(small_model::shards_of(embeddings), before));
+  CHECK(same_bits(small_model::shards_of(embeddings), before));
   const BatchOn<std::int64_t, Backend> given(backend, good.keyed());
   embeddings.forward(given.keyed());  // as if nothing had happened
 }
@@ -213,7 +213,7 @@ void no_sample_and_no_id() {
             const Array<float, Backend> gradient(backend, std::vector<float>(count, 1.0f));
             embeddings.backward(pooled, {gradient.data(), ids.batch, embeddings.columns()});
           }
-          require<Error>(small_model::same_bits(small_model::shards_of(embeddings), before),
+          require<Error>(same_bits(small_model::shards_of(embeddings), before),
                          "rows changed that nobody read");
           require<Error>(embeddings.steps() == 2, "{} steps", embeddings.steps());
         });
@@ -249,7 +249,7 @@ void a_stale_or_foreign_step() {
   const auto evaluation = embeddings.forward(second.keyed());
   check_message([&] { embeddings.backward(training, first.gradient); },
                 "another batch was looked up since this forward");
-  CHECK(small_model::same_bits(small_model::shards_of(embeddings), before));
+  CHECK(same_bits(small_model::shards_of(embeddings), before));
   embeddings.backward(evaluation, first.gradient);
   CHECK(embeddings.steps() == 1);
   check_message([&] { embeddings.backward(evaluation, first.gradient); },
@@ -395,8 +395,7 @@ void rows_that_changed_hands() {
     embeddings.tables().get("country", {weights.data(), 5, 16});
     OnThree<Backend> untouched(c, backend, small_model::layout(3, true), {.seed = 7});
     untouched.tables().get("country", {first.data(), 5, 16});
-    require<Error>(small_model::same_bits(weights, first),
-                   "a reset table is not as at the beginning");
+    require<Error>(same_bits(weights, first), "a reset table is not as at the beginning");
   });
 }
 

@@ -8,6 +8,7 @@
 #include <tessera/tessera.hpp>
 
 #include <support/on_backend.hpp>
+#include <support/same_bits.hpp>
 
 #include <doctest/doctest.h>
 
@@ -15,7 +16,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
@@ -140,11 +140,6 @@ struct Given {
 
 /// What a rank saw: outputs, gradients of weights, tables and states.
 using Seen = std::vector<float>;
-
-inline bool same_bits(const Seen& a, const Seen& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 /// All tables and states of this rank by name, as anybody reads them.
 template <class E>

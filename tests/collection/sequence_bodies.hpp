@@ -31,7 +31,7 @@ namespace sequences {
 using namespace tessera;     // NOLINT: a header of tests
 using namespace on_backend;  // NOLINT
 using small_model::CountingOn, small_model::EmbeddingsOn, small_model::largest_difference,
-    small_model::on_ranks, small_model::same_bits, small_model::shards_of;
+    small_model::on_ranks, small_model::shards_of;
 
 inline std::vector<TableSpec> tables() {
   return {{"item", 200, 16}, {"user", 60, 12}, {"tag", 9, 8}};

@@ -76,7 +76,7 @@ TEST_CASE("a cache that is too small for a batch says what it needs, and nothing
         "holds 80 rows, but this batch, the one before it and those in flight "
         "use 100 different ones");
     caches::read_tables(e, after);
-    CHECK(caches::same_bits(before, after));
+    CHECK(same_bits(before, after));
     std::vector<float> gradient(static_cast<std::size_t>(e.columns()), 0.5f);
     const std::vector<std::int64_t> one(caches::names.size(), 3);
     const std::vector<float> weights(one.size(), 1.0f);
@@ -185,12 +185,12 @@ TEST_CASE(
       save.finish(c);
     }
     train(memory, 3, 6);
-    CHECK(caches::same_bits(tables_of(memory), tables_of(file)));
+    CHECK(same_bits(tables_of(memory), tables_of(file)));
     train(loaded, 10, 12);  // whose rows, changed ones in its caches too, all go
     load_checkpoint(c, folder.path / "saved" / detail::checkpoint_name(3), of_loaded);
-    CHECK(caches::same_bits(tables_of(loaded), at_3));
+    CHECK(same_bits(tables_of(loaded), at_3));
     train(loaded, 3, 6);
-    CHECK(caches::same_bits(tables_of(memory), tables_of(loaded)));
+    CHECK(same_bits(tables_of(memory), tables_of(loaded)));
     save_checkpoint(c, path("saved"), of_memory, 6);
     save_checkpoint(c, path("again"), of_loaded, 6);
   });

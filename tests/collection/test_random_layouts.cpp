@@ -9,13 +9,13 @@
 #include <support/random_batches.hpp>
 #include <support/random_layouts.hpp>
 #include <support/reference_embeddings.hpp>
+#include <support/same_bits.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <random>
 #include <string>
@@ -136,10 +136,6 @@ bool close(const std::vector<float>& found, const std::vector<double>& expected)
   for (std::size_t i = 0; i < found.size(); ++i)
     if (!(std::abs(found[i] - expected[i]) <= 2e-5 + 1e-4 * std::abs(expected[i]))) return false;
   return true;
-}
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 /// Equal as numbers; the two zeros are one.
 bool same_values(const std::vector<float>& a, const std::vector<float>& b) { return a == b; }

@@ -8,9 +8,9 @@
 #include <tessera/update/virtual_ranks.hpp>
 
 #include <doctest/doctest.h>
+#include <support/same_bits.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <random>
 #include <set>
@@ -109,10 +109,6 @@ Model train(const Layout& layout) {
                      {model.tables[t].data(), layout.tables[t].rows, layout.tables[t].width});
   });
   return model;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 std::vector<float> random_values(unsigned seed, std::size_t count) {

@@ -84,12 +84,12 @@ inline void checkpoints() {
     for (const char* const saved : {"cloned", "saved"}) {
       train(other, 10, 12);
       load_checkpoint(c, folder.path / saved / detail::checkpoint_name(3), of_other);
-      CHECK(caches::same_bits(tables_of(other), at_3));
+      CHECK(same_bits(tables_of(other), at_3));
     }
     train(other, 3, 6);
-    CHECK(caches::same_bits(tables_of(other), tables_of(file)));
+    CHECK(same_bits(tables_of(other), tables_of(file)));
     load_checkpoint(c, folder.path / "saved" / detail::checkpoint_name(6), of_memory);
-    CHECK(caches::same_bits(tables_of(memory), tables_of(file)));
+    CHECK(same_bits(tables_of(memory), tables_of(file)));
   });
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
         e.backward(pooled, {batch.gradient.data(), 9, e.columns()});
       }
     } catch (const std::exception&) {
-      if (small_model::same_bits(small_model::shards_of(e), before))
+      if (same_bits(small_model::shards_of(e), before))
         std::printf("rank %d has the tables of the step before\n", c.rank());
       std::fflush(stdout);
       throw;

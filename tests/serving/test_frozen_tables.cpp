@@ -8,6 +8,7 @@
 #include <tessera_serving/frozen_lookup.hpp>
 
 #include <support/message_of.hpp>
+#include <support/same_bits.hpp>
 #include <support/temporary_folder.hpp>
 #include <support/text_of.hpp>
 
@@ -18,7 +19,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <random>
@@ -92,10 +92,6 @@ std::vector<float> pooled_by(const FrozenTables& tables, const Bags& batch, int 
   std::vector<float> values(static_cast<std::size_t>(batch.samples * lookup.columns()), -1.0f);
   lookup.pool(batch.keyed(), {values.data(), batch.samples, lookup.columns()});
   return values;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 /// By the definition, in double, from rows as `rows` gives them.

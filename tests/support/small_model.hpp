@@ -9,10 +9,10 @@
 #include <tessera/tessera.hpp>
 
 #include <support/on_backend.hpp>
+#include <support/same_bits.hpp>
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <type_traits>
 #include <vector>
@@ -189,11 +189,6 @@ template <class... Policies>
 std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1,
                                 bool one_hot = false) {
   return train_ranks_on<Host, Policies...>(ranks, steps, replicated, threads, one_hot);
-}
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {

@@ -10,13 +10,13 @@
 #include <tessera/comm/counting_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <support/same_bits.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -119,10 +119,6 @@ Model train(const Layout& layout, int end, const std::string& folder = "",
       e.tables().get(layout.tables[t].name, {model.tables[t].data(), kRows[t], kWidth});
   });
   return model;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 using Whole = Plan<TableWise<A, B, C, D>>;
