@@ -17,60 +17,27 @@
 #include <tessera/interaction/cross.cuh>
 #include <tessera/interaction/dot.cuh>
 #include <tessera/planner/power_law.hpp>
+#include <tessera_data/synthetic_models.hpp>
 
 #include <fmt/format.h>
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
 namespace {
 
-/// `tables` tables; each is read by one feature per hotness.
-struct Tables {
-  int tables;
-  std::vector<int> hotness;
-  std::int64_t rows;
-  int width;
-};
-
-struct SyntheticModel {
-  std::string_view name;
-  std::vector<Tables> groups;
-  std::vector<std::int64_t> mlp;
+struct MerlinModel {
+  const char* name;
+  const SyntheticModel& tables_and_mlp;
   double memory_us, tf32_us, bf16_us;  ///< docs/gpu/README.md: all but the products, and these
 };
 
-const std::vector<SyntheticModel>& models() {
-  static const std::vector<SyntheticModel> all{{"Tiny",
-                                                {{1, {1, 10}, 10'000, 8},
-                                                 {1, {1, 10}, 1'000'000, 16},
-                                                 {1, {1, 10}, 25'000'000, 16},
-                                                 {1, {1}, 25'000'000, 16},
-                                                 {16, {1}, 10, 8},
-                                                 {10, {1}, 1'000, 8},
-                                                 {4, {1}, 10'000, 8},
-                                                 {2, {1}, 100'000, 16},
-                                                 {19, {1}, 1'000'000, 16}},
-                                                {256, 128},
-                                                820,
-                                                315,
-                                                158},
-                                               {"Small",
-                                                {{5, {1, 30}, 10'000, 16},
-                                                 {3, {1, 30}, 4'000'000, 32},
-                                                 {1, {1, 30}, 50'000'000, 32},
-                                                 {1, {1}, 50'000'000, 32},
-                                                 {30, {1}, 10, 16},
-                                                 {30, {1}, 1'000, 16},
-                                                 {5, {1}, 10'000, 16},
-                                                 {5, {1}, 100'000, 32},
-                                                 {27, {1}, 4'000'000, 32}},
-                                                {512, 256, 128},
-                                                3'960,
-                                                1'800,
-                                                900}};
+const std::vector<MerlinModel>& models() {
+  static const std::vector<MerlinModel> all{{"Tiny", synthetic_model("tiny"), 820, 315, 158},
+                                            {"Small", synthetic_model("small"), 3'960, 1'800, 900}};
   return all;
 }
 
@@ -159,18 +126,18 @@ struct Batches {
 
 /// `T`: of pooled vectors and their gradients.
 template <Element T>
-void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision,
+void merlin(benchmark::State& state, const MerlinModel& model, DensePrecision precision,
             bool captured) {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
   std::vector<Source> sources;
   names.reserve(1000);
-  for (const Tables& group : model.groups)
+  for (const SyntheticTables& group : model.tables_and_mlp.groups)
     for (int t = 0; t < group.tables; ++t) {
       tables.push_back({names.emplace_back(fmt::format("t{}", tables.size())),
                         size_or(group.rows, 50), group.width});
-      for (const int hot : group.hotness) {
+      for (const int hot : std::set{1, group.hotness}) {
         features.push_back({names.emplace_back(fmt::format("f{}", features.size())),
                             tables.back().name, Pooling::sum, false});
         sources.push_back({hot, tables.back().rows, group.width});
@@ -190,7 +157,8 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
       make_layout({1}, tables, features, shards),
       {.learning_rate = 0.001f, .optimizer = adagrad}};
   const std::int64_t columns = padded(embeddings.columns() + numbers);
-  std::vector<std::int64_t> sizes = layers(model.mlp);
+  const auto mlp_sizes = model.tables_and_mlp.mlp;
+  std::vector<std::int64_t> sizes = layers({mlp_sizes.begin(), mlp_sizes.end()});
   sizes.insert(sizes.begin(), columns);
   sizes.push_back(1);
   Mlp<Cuda> mlp(backend, sizes,
@@ -468,14 +436,14 @@ int main(int argc, char** argv) {
   const std::string markdown = take_options(argc, argv);
   for (const bool captured : {false, true}) {
     const char* const graph = captured ? "/graph" : "";
-    for (const SyntheticModel& model : models())
+    for (const MerlinModel& model : models())
       for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16})
         add(fmt::format("step/Merlin {}/{}{}", model.name,
                         precision == DensePrecision::float32 ? "tf32" : "bf16", graph),
             [&model, precision, captured](benchmark::State& state) {
               merlin<float>(state, model, precision, captured);
             });
-    for (const SyntheticModel& model : models())
+    for (const MerlinModel& model : models())
       add(fmt::format("step/Merlin {}/bf16 outputs{}", model.name, graph),
           [&model, captured](benchmark::State& state) {
             merlin<BFloat16>(state, model, DensePrecision::bfloat16, captured);
