@@ -8,6 +8,7 @@
 #include <tessera/version.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -437,10 +438,7 @@ Reply infer_reply(std::string_view model, std::string_view version, std::int64_t
     out.append(reinterpret_cast<const char*>(scores.data()), scores.size_bytes());
     return reply;
   }
-  out += "\"data\":[";
-  for (std::size_t i = 0; i < scores.size(); ++i)
-    out += fmt::format("{}{}", i == 0 ? "" : ",", scores[i]);
-  out += "]}]}";
+  out += fmt::format("\"data\":[{}]}}]}}", fmt::join(scores, ","));
   return reply;
 }
 
