@@ -385,6 +385,7 @@ class TabularClicks final : public Clicks {
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
   std::uint64_t checksum() const override { return file_.checksum(); }
+  std::string order() const override { return file_.order(); }
 
  private:
   /// What the model of this program takes.

@@ -46,6 +46,8 @@ class Clicks {
   /// Tells training data apart that have as many samples. The same on every machine; of a folder
   /// larger than memory, of some samples.
   virtual std::uint64_t checksum() const = 0;
+  /// What the order of an epoch depends on besides the seed, if anything.
+  virtual std::string order() const { return {}; }
   /// Reads test samples [first, first + count) of what is else read only when a batch asks for it.
   /// Throws tessera::DataError for a fault.
   virtual void check_test(std::int64_t /*first*/, std::int64_t /*count*/) const {}

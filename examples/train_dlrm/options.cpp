@@ -162,9 +162,36 @@ std::string check_schedule(const std::string& text) try {
   return error.what();
 }
 
+/// Refuses options that the input has no use for. A file of --config holds every option: only another
+/// value than the default is meant.
+void refuse_idle(const Options& options) {
+  std::error_code ignored;
+  const Options none;
+  const bool synthetic = options.data.empty(), keys = options.vocabulary,
+             folder = std::filesystem::is_directory(options.data, ignored);
+  struct Idle {
+    bool given, used;
+    std::string_view option, use;
+  };
+  for (const Idle& idle : {
+           Idle{options.samples != none.samples, synthetic, "--samples", "synthetic clicks"},
+           {options.power != none.power, synthetic, "--power", "synthetic clicks"},
+           {options.test_fraction != none.test_fraction, !folder, "--test-fraction",
+            "files and synthetic clicks; a folder says itself what its samples are for"},
+           {options.max_rows != none.max_rows, !folder || keys, "--max-rows",
+            "files, synthetic clicks and vocabularies; a folder says its tables' rows"},
+           {options.min_count != none.min_count, (!folder && !synthetic) || keys, "--min-count",
+            "files and vocabularies"},
+           {options.skip_bad_lines, !folder && !synthetic, "--skip-bad-lines", "files"},
+       })
+    tessera::require<CLI::ValidationError>(!idle.given || idle.used, "{} is for {}; leave it out",
+                                           idle.option, idle.use);
+}
+
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
 /// are endless and seen once.
 void resolve(Options& options, const std::string& config, bool dense_rate_given) {
+  refuse_idle(options);
   tessera::require<CLI::ValidationError>(
       !options.vocabulary || options.loader != "first-rank",
       "--loader first-rank hands out rows, which --vocabulary has yet to find");
@@ -261,10 +288,14 @@ class ConfigFile : public CLI::ConfigTOML {
     text.clear();
     text.seekg(0);
     std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(text);
-    for (const CLI::ConfigItem& item : items)
+    for (const CLI::ConfigItem& item : items) {
+      tessera::require<CLI::ValidationError>(
+          item.name != "++", "--config: this program reads no sections, as [{}]; remove the line",
+          item.parents.empty() ? "" : item.parents.back());
       tessera::require<CLI::ValidationError>(
           app_.get_option_no_throw("--" + item.fullname()) != nullptr,
           "--config: there is no option '{}'", item.fullname());
+    }
     return items;
   }
 
@@ -902,10 +933,6 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   tessera::require<CLI::ValidationError>(
       options.bind == "near" || options.communicator == "nccl",
       "--bind {} is for --communicator nccl; add that or leave it out", options.bind);
-  // a file of --config holds every option: only another value than the default is meant
-  tessera::require<CLI::ValidationError>(
-      options.samples == Options().samples || options.data.empty(),
-      "--samples is for synthetic clicks, not for --data; leave it out");
   tessera::require<CLI::ValidationError>(
       options.hot_rows == Options().hot_rows || options.plan == "hot-rows",
       "--hot-rows is for --plan hot-rows; add that or leave it out");
@@ -956,12 +983,12 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
 constexpr std::array<std::string_view, 6> kDataOptions{
     "--samples", "--power", "--scale", "--seed", kTestFraction, kValidationFraction};
 
-/// The words, and the options of the checkpoint that is tested, or that this training starts from,
-/// which it tells itself.
+/// The words, and the options of the checkpoint that is tested or resumed, or that this training
+/// starts from, which it tells itself.
 std::vector<std::string> with_checkpoint(std::vector<std::string> words, const Options& options) {
-  const bool starts = options.mode == "train";
-  const auto latest = starts ? std::optional(checkpoint_to_start_from(options.start_from))
-                             : tessera::latest_checkpoint(options.save);
+  auto latest = options.resume ? tessera::latest_checkpoint(options.save) : std::nullopt;
+  const bool starts = !latest && !options.start_from.empty();
+  if (starts) latest = checkpoint_to_start_from(options.start_from);
   if (!latest) return words;
   const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
   const auto text = manifest.texts.find("options");
@@ -1014,7 +1041,7 @@ std::vector<ModelOption> model_options_of(const std::string& text) {
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   const std::vector<std::string> words = with_recipe(argc, argv);
   std::optional<Options> options = parse_words(words);
-  if (options && (options->mode != "train" || !options->start_from.empty()))
+  if (options && (options->resume || !options->start_from.empty()))
     options = parse_words(with_checkpoint(words, *options));
   return options;
 }

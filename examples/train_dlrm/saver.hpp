@@ -34,6 +34,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -82,9 +83,12 @@ class Saver {
                             clicks.train_samples(), options.batch_size, options.epochs_text(),
                             options.seed);
     if (options.accumulate > 1) position_ += fmt::format(", {} batches a step", options.accumulate);
+    if (const std::string order = clicks.order(); !order.empty()) position_ += ", " + order;
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
+    inputs_ = inputs_of(clicks);
+    contents_.set_text("inputs", inputs_);
     contents_.set_text("optimizer", options.optimizer);
     contents_.set_text("options", to_text(options.model_options));
     if (options.save_increments > 0 && options.mode == "train") changed_.emplace(contents_);
@@ -214,6 +218,21 @@ class Saver {
   }
 
  private:
+  /// What becomes of the data's fields, by the schema: a line for each column.
+  static std::string inputs_of(const Clicks& clicks) {
+    std::string lines;
+    for (const tessera::NumberInput& number : clicks.inputs().numeric)
+      lines += fmt::format(
+          "numeric column '{}', transform {}{}, empty: {}\n", number.name,
+          tessera::detail::kNumberTransforms[static_cast<std::size_t>(number.transform)],
+          number.shift == 0 && number.scale == 1 ? "" : " and standardize",
+          number.empty ? fmt::format("{}", *number.empty) : "none");
+    for (const DataShape::Feature& feature : clicks.shape().features)
+      lines += fmt::format("column '{}', pooling {}\n", feature.name,
+                           tessera::to_string(feature.pooling));
+    return lines;
+  }
+
   /// Looks for the best model of the training that this one goes on with. Collective.
   void find_best() {
     best_ = -1;
@@ -243,6 +262,15 @@ class Saver {
                      "--resume: '{}' was saved while training on other data (checksum {}; now "
                      "{}); give it its --data, --max-rows, --min-count and --power again",
                      checkpoint.string(), data == texts.end() ? "" : data->second, data_);
+    const auto inputs = texts.find("inputs");
+    if (inputs == texts.end() || inputs->second == inputs_) return;
+    std::istringstream before(inputs->second), now(inputs_);
+    for (std::string was, is; was == is;) {
+      std::getline(before, was);
+      std::getline(now, is);
+      tessera::require(was == is, "--resume: '{}' was trained with {}; the schema now has {}",
+                       checkpoint.string(), was, is);
+    }
   }
 
   std::int64_t load(const std::filesystem::path& checkpoint, bool says = true) {
@@ -363,7 +391,7 @@ class Saver {
   Cold& cold_;
   const Embeddings& embeddings_;
   tessera::CheckpointContents contents_;
-  std::string position_, data_;
+  std::string position_, data_, inputs_;
   std::optional<tessera::FolderLock> lock_;  ///< on the first rank
   std::optional<tessera::AsyncSave> running_;
   std::int64_t running_step_ = 0;

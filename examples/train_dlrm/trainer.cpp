@@ -71,6 +71,9 @@ class Rank {
         wide_table_(shape.wide > 0 ? static_cast<int>(shape.data_tables) : 0),
         validation_(options.validations(clicks.test_samples())),
         saver_(options, clicks, communicators.main, *model_, vocabulary_, cold_) {
+    require(options.validation_fraction == 0 || validation_ > 0,
+            "--validation-fraction {} holds out no sample of {}; give a larger one",
+            options.validation_fraction, clicks.train_samples() + clicks.test_samples());
     require(!options.feature_check || !clicks.shape().has_lists(),
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
             "out");

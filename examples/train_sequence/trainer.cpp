@@ -63,6 +63,7 @@ class Rank {
       model_->add_to(contents_);
       contents_.set_text("position", position());
       contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
+      contents_.set_text("heads", fmt::format("{}", options.heads));
       if (first_rank())
         options.ranks_items() ? name_items(contents_, data)
                               : describe_model(contents_, options, data);
@@ -156,10 +157,11 @@ class Rank {
   std::string position() const {
     return fmt::format(
         "--model {}, {} training histories, --batch-size {}, --epochs {}, --seed {}, --negatives "
-        "{}, --popularity {}, --dropout {}, --learning-rate {}",
+        "{}, --popularity {}, --dropout {}, --learning-rate {}, --heads {}, --log-q {}, "
+        "--label-threshold {}",
         options_.model, data_.train().size(), options_.batch_size, options_.epochs_text(),
         options_.seed, options_.negatives, options_.popularity, options_.dropout,
-        options_.learning_rate);
+        options_.learning_rate, options_.heads, options_.log_q, options_.label_threshold);
   }
 
   /// What this model has of an earlier one's items and layers.
@@ -176,6 +178,11 @@ class Rank {
                            options_.start_from);
         checkpoint = *latest;
       }
+      const auto texts = detail::read_manifest(checkpoint).first.texts;
+      if (const auto heads = texts.find("heads"); heads != texts.end())
+        require<DataError>(heads->second == fmt::format("{}", options_.heads),
+                           "--start-from: '{}' was trained with --heads {}, which its blocks need",
+                           checkpoint.string(), heads->second);
       load = sequence::items_of(checkpoint, data_);
     });
     const std::vector<std::string> changes = start_from(ranks_, checkpoint, contents, load);

@@ -88,6 +88,13 @@ class TabularFile {
   const TabularEncoder& encoder() const { return *encoder_; }
   /// Tells training data apart that have as many samples.
   std::uint64_t checksum() const { return checksum_; }
+  /// Returns what the order of an epoch depends on besides the seed; nothing if one window holds all.
+  std::string order() const {
+    if (windows() <= 1) return {};
+    return detail::formatted("windows of {} samples{}",
+                             group_ * static_cast<std::size_t>(options_.block),
+                             blocks_->in_order() ? " in the file's order" : "");
+  }
   /// Return the bad lines that were skipped, and what was wrong with the first.
   std::int64_t bad_lines() const { return blocks_->bad_lines(); }
   const std::string& first_bad_line() const { return blocks_->first_bad_line(); }

@@ -221,8 +221,8 @@ TESSERA_INLINE std::string ThreadGroup::late_text(int rank, Collective collectiv
     if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
       late += detail::formatted("{}{}", late.empty() ? "" : ", ", peer);
   return detail::formatted(
-      "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
-      "ThreadGroupOptions::timeout if that can be right",
+      "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise the timeout "
+      "(ThreadGroupOptions) if that can be right",
       rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
       detail::name_of(collective), step, late);
 }
