@@ -483,9 +483,8 @@ TEST_CASE("what cannot be resumed says why") {
     CHECK(outcome.err.find(what) != std::string::npos);
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   };
-  fails(tiny + "--resume --seed 3", "seed 1; now there are");
-  fails(tiny + "--resume --embedding-width 32", "'C1.weight' is [");
-  fails(tiny + "--resume --embedding-width 32", "give the options of the training, by --config or");
+  fails(tiny + "--resume --seed 3", "was trained with --seed 1; leave --seed out");
+  fails(tiny + "--resume --embedding-width 32", "was trained with --embedding-width 16");
   fails("--resume", "--save");
   fails("--save-every 5", "--save");
   fails("--samples 1000 --max-rows 10 --save /proc/no", "/proc/no");
@@ -493,6 +492,50 @@ TEST_CASE("what cannot be resumed says why") {
     if (entry.path().filename().string().ends_with("-C4.safetensors"))
       std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   fails(tiny + "--resume", "it was truncated or changed");
+}
+
+TEST_CASE("a training goes on with its own order, inputs and options alone") {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return (folder.path / name).string(); };
+  {
+    std::ofstream clicks(folder.path / "c.csv");
+    clicks << "y,n,c\n";
+    for (int i = 0; i < 5000; ++i) clicks << i % 3 / 2 << ',' << i % 50 << ",k" << i % 70 << '\n';
+  }
+  const auto schema = [&](const char* name, const char* transform, const char* pooling) {
+    std::ofstream(folder.path / name)
+        << "label: y\nnumeric: [{name: n, transform: " << transform
+        << "}]\ncategorical: [{name: c, list: '|', pooling: " << pooling << "}]\n";
+  };
+  schema("s.yaml", "[log1p, standardize]", "mean");
+  schema("pooling.yaml", "[log1p, standardize]", "sum");
+  schema("transform.yaml", "log1p", "mean");
+  const std::string given = "--data " + at("c.csv") +
+                            " --bottom-mlp 8 --top-mlp 8 --ranks 1 --epochs 1 --batch-size 100 "
+                            "--save ",
+                    saved = at("saved");
+  const std::string first = " --schema " + at("s.yaml") + " --shuffle-window 2048",
+                    options = " --vocabulary --eviction oldest --min-count 2";
+  REQUIRE(train_dlrm(given + saved + first + options + " --max-steps 20").status == 0);
+  const auto fails = [&](const std::string& arguments, const std::string& what) {
+    const Outcome outcome = train_dlrm(given + saved + " --resume" + arguments, false);
+    INFO(arguments, outcome.err);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find(what) != std::string::npos);
+  };
+  fails(" --schema " + at("s.yaml"), "windows of 2048 samples; now there are");
+  fails(" --shuffle-window 2048 --schema " + at("pooling.yaml"),
+        "with column 'c', pooling mean; the schema now has column 'c', pooling sum");
+  fails(
+      " --shuffle-window 2048 --schema " + at("transform.yaml"),
+      "with numeric column 'n', transform log1p and standardize, empty: none; the schema now has");
+  fails(first + " --min-count 7", "was trained with --min-count 2; leave --min-count out");
+  fails(first + " --eviction none", "was trained with --eviction oldest");
+  // options that are left out are the checkpoint's
+  REQUIRE(train_dlrm(given + saved + first + " --resume").status == 0);
+  const std::filesystem::path last = *latest_checkpoint(saved), other = folder.path / "whole";
+  REQUIRE(train_dlrm(given + other.string() + first + options).status == 0);
+  CHECK(difference(other / last.filename(), last) == 0);
 }
 
 TEST_CASE("resumed by other optimizers: tables keep weights, and what begins anew is told") {

@@ -137,6 +137,11 @@ TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan"
     if (model == "ranking") CHECK(resumed.json.at("auc") == whole.at("auc"));
     refuses(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
     refuses(options + save + " --resume --seed 5", "--resume: '", 1);
+    std::string other = options;
+    other.replace(other.find("--heads 1"), 9, "--heads 2");
+    refuses(other + save + " --resume", "--heads 1, --log-q", 1);
+    refuses(other + " --start-from " + folder.path.string(),
+            "was trained with --heads 1, which its blocks need", 1);
   }
 }
 
