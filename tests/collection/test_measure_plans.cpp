@@ -114,7 +114,7 @@ TEST_CASE("plans with tables in files are measured in a folder that is named") {
   const TemporaryFolder folder;
   MeasureOptions<> options;
   options.steps = 1;
-  CHECK(error_of([&] {
+  CHECK(message_of([&] {
           measure_plans<OnFiles>(batches.all, 2, options);
         }).find("table 'kind' is OnFile; give Options::files.folder") != std::string::npos);
   options.files.folder = folder.path.string();

@@ -158,11 +158,11 @@ TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
           const std::vector<std::int64_t> offsets{0, 3, 6};
           layer.forward({y.data(), 6, kWidth}, {offsets}, {y.data(), 6, kWidth});
         }) == "HstuLayer: input and output are one matrix; backward reads the input again");
-  CHECK(message([&] {
+  CHECK(message_of([&] {
           const std::vector<std::int64_t> offsets{0, 3, 6};
           layer.forward({nullptr, 6, kWidth}, {offsets}, {y.data(), 6, kWidth});
         }) == "HstuLayer: input or output has no memory, or a stride below its columns");
-  CHECK(message([&] { Layer(kWidth, {.max_length = 4, .alpha = NAN}); }) ==
+  CHECK(message_of([&] { Layer(kWidth, {.max_length = 4, .alpha = NAN}); }) ==
         "HstuLayer: alpha is nan; it must be finite");
   CHECK((y == std::vector<float>(6 * kWidth, 9.0f)));
   CHECK(forward({0, 3, 6}, {}).empty());
