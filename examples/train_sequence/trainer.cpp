@@ -178,12 +178,12 @@ class Rank {
                            options_.start_from);
         checkpoint = *latest;
       }
+      load = sequence::items_of(checkpoint, data_);
       const auto texts = detail::read_manifest(checkpoint).first.texts;
       if (const auto heads = texts.find("heads"); heads != texts.end())
         require<DataError>(heads->second == fmt::format("{}", options_.heads),
                            "--start-from: '{}' was trained with --heads {}, which its blocks need",
                            checkpoint.string(), heads->second);
-      load = sequence::items_of(checkpoint, data_);
     });
     const std::vector<std::string> changes = start_from(ranks_, checkpoint, contents, load);
     if (!first_rank()) return;
