@@ -167,25 +167,17 @@ std::string check_schedule(const std::string& text) try {
 void refuse_idle(const Options& options) {
   std::error_code ignored;
   const Options none;
-  const bool synthetic = options.data.empty(), keys = options.vocabulary,
+  const bool synthetic = options.data.empty(),
              folder = std::filesystem::is_directory(options.data, ignored);
-  struct Idle {
-    bool given, used;
-    std::string_view option, use;
+  const auto only = [](bool given, bool used, std::string_view option, std::string_view use) {
+    tessera::require<CLI::ValidationError>(!given || used, "{} is for {}; leave it out", option,
+                                           use);
   };
-  for (const Idle& idle : {
-           Idle{options.samples != none.samples, synthetic, "--samples", "synthetic clicks"},
-           {options.power != none.power, synthetic, "--power", "synthetic clicks"},
-           {options.test_fraction != none.test_fraction, !folder, "--test-fraction",
-            "files and synthetic clicks; a folder says itself what its samples are for"},
-           {options.max_rows != none.max_rows, !folder || keys, "--max-rows",
-            "files, synthetic clicks and vocabularies; a folder says its tables' rows"},
-           {options.min_count != none.min_count, (!folder && !synthetic) || keys, "--min-count",
-            "files and vocabularies"},
-           {options.skip_bad_lines, !folder && !synthetic, "--skip-bad-lines", "files"},
-       })
-    tessera::require<CLI::ValidationError>(!idle.given || idle.used, "{} is for {}; leave it out",
-                                           idle.option, idle.use);
+  only(options.samples != none.samples, synthetic, "--samples", "synthetic clicks");
+  only(options.power != none.power, synthetic, "--power", "synthetic clicks");
+  only(options.test_fraction != none.test_fraction, !folder, "--test-fraction",
+       "files and synthetic clicks; a folder says itself what its samples are for");
+  only(options.skip_bad_lines, !folder && !synthetic, "--skip-bad-lines", "files");
 }
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
