@@ -116,6 +116,13 @@ ResultFile::ResultFile(const std::filesystem::path& path, const char* option)
   }
   // what a link points to is replaced, not the link
   if (std::filesystem::exists(status)) named_.path = std::filesystem::canonical(path);
+  open_partial();
+  // a program that is killed before it has a result leaves none
+  ::close(std::exchange(file_, -1));
+  ::unlink(std::exchange(partial_, {}).c_str());
+}
+
+void ResultFile::open_partial() {
   for (int i = 0; file_ < 0 && i < 100; ++i) {
     std::filesystem::path partial = named_.path;
     partial += fmt::format(".partial-{}-{}", ::getpid(), i);
@@ -136,6 +143,7 @@ void ResultFile::add(std::string_view text) {
 }
 
 void ResultFile::flush() {
+  if (file_ < 0) open_partial();
   write_all(file_, waiting_, named_);
   waiting_.clear();
 }

@@ -56,6 +56,7 @@ class ResultFile {
   }
 
  private:
+  void open_partial();
   void flush();
 
   NamedPath named_;

@@ -203,7 +203,10 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
         const auto steps = detail::checkpoint_steps(folder.path / "killed");
         return !steps.empty() && steps.back() > before;
       };
-      if (!killed(base + (folder.path / "killed").string() + " --resume" + in_files, now)) break;
+      if (!killed(base + (folder.path / "killed").string() + " --resume" + in_files +
+                      " --predictions " + (folder.path / "test.npy").string(),
+                  now))
+        break;
       ++kills;
       const auto steps = detail::checkpoint_steps(folder.path / "killed");
       if (steps.empty()) continue;
@@ -211,6 +214,8 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
       useful += steps.back() > before;
       before = steps.back();
     }
+    // the two trainings and the predictions: what was killed left none
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 3);
     MESSAGE(kills << " kills, of which " << useful << " came after a new checkpoint");
     CHECK(kills >= 2);
     CHECK(useful >= 2);
