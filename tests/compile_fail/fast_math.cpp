@@ -7,4 +7,4 @@
 #undef __FINITE_MATH_ONLY__
 #define __FINITE_MATH_ONLY__ 1
 #endif
-#include <tessera/tessera.hpp>
+#include <tessera/config.hpp>

@@ -535,7 +535,7 @@ TEST_CASE("a training goes on with its own order, inputs and options alone") {
       " --shuffle-window 2048 --schema " + at("transform.yaml"),
       "with numeric column 'n', transform log1p and standardize, empty: none; the schema now has");
   fails(first + " --min-count 7", "was trained with --min-count 2; leave --min-count out");
-  fails(first + " --eviction none", "was trained with --eviction oldest");
+  fails(first + " --vocabulary --eviction none", "was trained with --eviction oldest");
   // options that are left out are the checkpoint's
   REQUIRE(train_dlrm(given + saved + first + " --resume").status == 0);
   const std::filesystem::path last = *latest_checkpoint(saved), other = folder.path / "whole";
