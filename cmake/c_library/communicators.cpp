@@ -33,7 +33,7 @@ namespace tessera_c { namespace {
 std::chrono::nanoseconds timeout_of(double seconds, std::string_view call) {
   tessera::require(std::isfinite(seconds) && seconds >= 0 && seconds < 1e9,
                    "{}: timeout_seconds is {}; give 0 (for ever) or more", call, seconds);
-  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(std::ceil(seconds * 1e9)));
 }
 
 /// Messages that the caller's functions carry: a Messenger of MessageCommunicator.

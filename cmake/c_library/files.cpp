@@ -35,6 +35,18 @@ struct tessera_vocabulary : tessera_c::Handle {
   tessera::Vocabulary<tessera::AnyCommunicator, tessera::Host> keys;
 };
 
+namespace {
+
+auto& keys_of(const std::shared_ptr<tessera_c::Collection>& collection,
+              tessera_vocabulary* vocabulary, std::string_view call) {
+  tessera_vocabulary& of = checked(vocabulary, call, "vocabulary");
+  tessera::require(of.collection == collection, "{}: the vocabulary is of another collection",
+                   call);
+  return of.keys;
+}
+
+}  // namespace
+
 tessera_status tessera_save(tessera_collection* collection, tessera_vocabulary* vocabulary,
                             const char* directory, int64_t step) {
   return call([&] {
@@ -44,7 +56,7 @@ tessera_status tessera_save(tessera_collection* collection, tessera_vocabulary* 
     const tessera_c::InUse use(*of);
     of->add_to(contents);
     std::optional<tessera::SavedVocabulary<decltype(vocabulary->keys)>> keys;
-    if (vocabulary != nullptr) keys.emplace(contents, checked(vocabulary, name, "vocabulary").keys);
+    if (vocabulary != nullptr) keys.emplace(contents, keys_of(of, vocabulary, name));
     save_checkpoint(*of->communicator, &checked(directory, name, "directory"), contents, step);
   });
 }
@@ -63,7 +75,7 @@ tessera_status tessera_load(tessera_collection* collection, tessera_vocabulary* 
     std::optional<tessera::detail::StoredVocabulary<decltype(vocabulary->keys)>> stored;
     if (vocabulary != nullptr)
       tessera::detail::on_all_ranks(*of->communicator, [&] {
-        stored.emplace(folder, checked(vocabulary, name, "vocabulary").keys, "vocabulary");
+        stored.emplace(folder, keys_of(of, vocabulary, name), "vocabulary");
       });
     load_checkpoint(*of->communicator, folder, contents, options);
     if (stored) stored->load(vocabulary->keys);

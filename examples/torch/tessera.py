@@ -69,7 +69,7 @@ __version__ = _c.tessera_version().decode()
 
 def _check(status, made=None):
     if status:
-        raise _ERRORS.get(status, Error)(_c.tessera_last_error().decode())
+        raise _ERRORS.get(status, Error)(os.fsdecode(_c.tessera_last_error()))
     return made
 
 
@@ -321,7 +321,7 @@ class Collection:
         _check(_c.tessera_write_table(self._handle, table.encode(), state, array.pointer, array.stride))
 
     def save(self, directory, step):
-        """Saves to DIRECTORY/step-N, which any plan and number of ranks reads."""
+        """Saves to DIRECTORY/step-N, N in 12 digits, which any plan and number of ranks reads."""
         self.communicator.check(_c.tessera_save(self._handle, None, os.fsencode(directory), step))
 
     def load(self, folder):

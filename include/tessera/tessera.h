@@ -238,7 +238,8 @@ TESSERA_API void tessera_vocabulary_destroy(tessera_vocabulary* vocabulary);
 
 /* ---- checkpoints ---- */
 
-/* Saves tables, optimizer states and a vocabulary (NULL: none) to DIRECTORY/step-N, which any plan and number of ranks reads. Collective. */
+/* Saves tables, optimizer states and a vocabulary (NULL: none) to DIRECTORY/step-N, N in 12 digits, which any plan and number of ranks
+   reads. Collective. */
 TESSERA_API tessera_status tessera_save(tessera_collection* collection, tessera_vocabulary* vocabulary, const char* directory,
                                         int64_t step);
 /* Reads the folder of such a checkpoint; nothing has changed where it fails. Collective. */

@@ -500,8 +500,15 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
   refused(with([](Options& o) { o.bad_ids = 4; }), bad, "bad_ids is 4");
   refused(with([](Options& o) { o.gradient_blocks = -1; }), bad, "gradient_blocks is -1");
   refused(tessera_collection_create(nullptr, layout, &options, &none), bad, "communicator is NULL");
-  CHECK(none == nullptr);
   tessera_layout_destroy(layout);
+  for (const int ranks : {2, 1}) {
+    layout = nullptr;
+    ok(create({}, {}, ranks));
+    refused(tessera_collection_create(communicator, layout, &options, &none), bad,
+            ranks == 1 ? "a collection without tables" : "");
+    tessera_layout_destroy(layout);
+  }
+  CHECK(none == nullptr);
 
   const Batch batch(1, 0, 1);
   std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns), 8);
@@ -554,6 +561,13 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
   refused(tessera_reset_rows(made.collection, "a", &row, 1), bad, "99");
   tessera_vocabulary* vocabulary = nullptr;
   refused(tessera_vocabulary_create(made.collection, 0, &vocabulary), bad, "admit_after is 0");
+  ok(tessera_vocabulary_create(made.collection, 1, &vocabulary));
+  const Collection other(communicator);
+  refused(tessera_save(other.collection, vocabulary, "/nowhere", 1), bad,
+          "tessera_save: the vocabulary is of another collection");
+  refused(tessera_load(other.collection, vocabulary, "/nowhere"), bad,
+          "tessera_load: the vocabulary is of another collection");
+  tessera_vocabulary_destroy(vocabulary);
 
   refused(tessera_communicator_threads(0, 0, &communicator), bad, "0");
   refused(tessera_communicator_threads(1, -1, &communicator), bad, "timeout_seconds is -1");

@@ -175,6 +175,20 @@ TEST_CASE("npy files hold whole tables, and come back under another layout and p
   });
 }
 
+TEST_CASE("two tables are not one npy file") {
+  const TemporaryFolder folder;
+  SelfCommunicator self;
+  std::vector<float> values(4, 1.0f), others(4, 2.0f);
+  CheckpointContents one, two;
+  one.add("a_b", {4}, std::span(values));
+  two.add("a_b", {4}, std::span(values));
+  two.add("a/b", {4}, std::span(others));
+  export_npy(self, folder.path / "npy", one);
+  CHECK_THROWS_WITH_AS(import_npy(self, folder.path / "npy", two),
+                       doctest::Contains("two tensors of the model would be the file"), DataError);
+  CHECK(others == std::vector<float>(4, 2.0f));
+}
+
 TEST_CASE("npy files and checks of weights see rows that are behind a cache") {
   using OnDisk = Plan<Cached<30, OnFile<TableWise<Table<"a", 100, 4>>>>>;
   const TemporaryFolder folder;

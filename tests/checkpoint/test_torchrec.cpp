@@ -614,7 +614,8 @@ std::string saved(const Chunk& chunk) {
 
 /// Writes a folder as torch.distributed.checkpoint does: `listed` are the chunks in the metadata.
 void write_dcp(const std::filesystem::path& folder, const std::vector<Chunk>& chunks,
-               const std::vector<Chunk>& listed, const std::string& file = "__0_0.distcp") {
+               const std::vector<Chunk>& listed, const std::string& file = "__0_0.distcp",
+               std::int64_t length_said = -1) {
   const std::string module = "torch.distributed.checkpoint.metadata";
   std::string data = "before";
   std::vector<std::pair<std::string, std::string>> places, tensors;
@@ -624,10 +625,11 @@ void write_dcp(const std::filesystem::path& folder, const std::vector<Chunk>& ch
         object(module, "MetadataIndex",
                dict({{text("fqn"), text(chunk.table + ".weight")},
                      {text("offset"), size(chunk.row, chunk.column)}})),
-        object("torch.distributed.checkpoint.filesystem", "_StorageInfo",
-               dict({{text("relative_path"), text(file)},
-                     {text("offset"), integer(static_cast<std::int64_t>(data.size()))},
-                     {text("length"), integer(static_cast<std::int64_t>(bytes.size()))}})));
+        object(
+            "torch.distributed.checkpoint.filesystem", "_StorageInfo",
+            dict({{text("relative_path"), text(file)},
+                  {text("offset"), integer(static_cast<std::int64_t>(data.size()))},
+                  {text("length"), integer(length_said < 0 ? std::ssize(bytes) : length_said)}})));
     data += bytes;
   }
   for (const auto& [table, rows, columns] : {std::tuple("t", 700, 12), std::tuple("u", 9, 3)}) {
@@ -686,6 +688,8 @@ TEST_CASE("a folder of torch.distributed.checkpoint is read by its format, and n
   refused(with([](Chunk& c) { c.missing_bytes = 1; }), all, "has less data than its shape needs");
   refused(with([](Chunk& c) { c.rows_said = 609; }), all,
           "has another shape than the metadata says");
+  write_dcp(folder.path, {u, left, top, bottom}, all, "__0_0.distcp", 0);
+  check_refused(folder.path, {"a tensor has no bytes in its file"});
   write_dcp(folder.path, all, all, "../__0_0.distcp");
   check_refused(folder.path, {"'../__0_0.distcp' is no file beside it"});
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,8 +57,8 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
   });
 }
 
-/// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, in any floating-point
-/// precision, under any layout. Collective. The model is touched when all headers and sizes are
+/// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, of float,
+/// half or bfloat16, under any layout. Collective. The model is touched when all headers and sizes are
 /// right. Returns how many files were read. Throws DataError on all ranks.
 template <Communicator<detail::kCheckpointCollectives> Comm>
 int import_npy(Comm& communicator, const std::filesystem::path& folder,
@@ -66,6 +67,7 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
   std::vector<detail::NpyHeader> headers(model.tensors().size());
   std::vector<std::filesystem::path> paths(model.tensors().size());
   detail::on_all_ranks(communicator, [&] {
+    std::set<std::filesystem::path> used;
     for (std::size_t t = 0; t < paths.size(); ++t) {
       const detail::TensorSpec& tensor = model.tensors()[t];
       const std::filesystem::path path = folder / (detail::plain_file_name(tensor.name) + ".npy");
@@ -80,6 +82,9 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder,
           "file '{}' is {} {}, '{}' in the model {} {}", file.name(),
           detail::tensor_type_name(headers[t].type), detail::shape_text(headers[t].shape),
           tensor.name, detail::tensor_type_name(tensor.type), detail::shape_text(tensor.shape));
+      require<DataError>(used.insert(path).second,
+                         "import_npy: two tensors of the model would be the file '{}'",
+                         path.string());
       paths[t] = path;
       ++found;
     }

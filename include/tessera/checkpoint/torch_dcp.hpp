@@ -136,6 +136,7 @@ class DcpMetadata {
       check(place.file.find('/') == std::string::npos && !place.file.empty() && place.file != "." &&
                 place.file != "..",
             formatted("{} is no file beside it", detail::quoted(place.file)));
+      check(place.bytes > 0, "a tensor has no bytes in its file");
       check(pickle_[transformed].kind == Kind::none, "tensors are compressed or encrypted");
       places_.emplace(
           Key{pickle_.get(pickle_.attribute(index, "fqn"), Kind::text, "a tensor's name").text,

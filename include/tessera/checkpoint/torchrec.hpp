@@ -253,7 +253,7 @@ class TorchRows {
 /// Reads the weights of a model's tables from a state dict of TorchRec, or of any
 /// torch.nn.EmbeddingBag: a safetensors file, a folder of such files with
 /// model.safetensors.index.json, or a folder of torch.distributed.checkpoint. Under any layout and
-/// in any floating-point precision. Collective. All other tensors stay unchanged, and optimizers'
+/// of float, half or bfloat16. Collective. All other tensors stay unchanged, and optimizers'
 /// states unless `states` is given. Returns how many tables were read. Throws DataError on all
 /// ranks, the model as it was, for a file that is missing or truncated, and for tables that are
 /// missing or have other shapes (it lists the first 20).

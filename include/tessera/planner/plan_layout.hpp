@@ -127,7 +127,7 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
                              const detail::PlanConstraints& constraints = {}) {
   if (layout.fault.ok()) layout.fault = detail::check_ranks(layout.topology);
-  if (!layout.fault.ok()) return layout;
+  if (!layout.fault.ok() || layout.tables.empty()) return layout;
   const detail::NameIndex names(layout.tables);
   for (const detail::TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)

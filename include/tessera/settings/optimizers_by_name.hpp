@@ -259,6 +259,7 @@ inline std::vector<OptimizerOfTables> parse_optimizers(std::string_view text) {
 /// table that no pattern matches, and for a pattern that matches none.
 inline std::vector<int> optimizers_of(std::string_view text, const Layout& layout) {
   const std::vector<OptimizerOfTables> pairs = parse_optimizers(text);
+  require(!layout.tables.empty(), "a collection without tables; give one at least");
   std::vector<bool> used(pairs.size());
   std::vector<int> optimizers;
   for (const TableSpec& table : layout.tables) {
