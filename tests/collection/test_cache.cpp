@@ -110,6 +110,23 @@ TEST_CASE("a batch that was refused uses no rows of the cache") {
   CHECK(file.metadata().at("v") == "BF16 at 24, 8 bytes");
 }
 
+TEST_CASE("tables in files whose policy copies few rows and cuts many, rows known when it runs") {
+  const TemporaryFolder folder;
+  using Hot = Plan<HotRows<5000, OnFile<RowWise<Table<"a", dynamic_rows, 4>>>>>;
+  using E = EmbeddingCollection<Hot, Sgd, Host, ThreadCommunicator>;
+  for (const std::int64_t rows : {4000, 20000})
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      E::Options options;
+      options.rows = {{"a", rows}};
+      options.files = {folder.path.string(), 1 << 20};
+      E e(c, Host{}, options);
+      const std::vector<std::int64_t> ids{c.rank(), rows - 1};
+      const std::vector<float> gradient(8, 1.0f);
+      e.backward(e.forward(KeyedJagged<std::int64_t>{1, 2, ids, {}, {}}), {gradient.data(), 2, 4});
+      CHECK(e.steps() == 1);
+    });
+}
+
 TEST_CASE("tables in files: what is missing or has no room is an error that names it") {
   const TemporaryFolder folder;
   const std::string path = folder.path.string();

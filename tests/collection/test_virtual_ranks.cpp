@@ -237,3 +237,15 @@ TEST_CASE("virtual ranks: parts of a batch, and what they refuse") {
   CHECK_THROWS_WITH_AS(mine.all_reduce(self, std::span<float>(values)),
                        doctest::Contains("1 of this rank's 2 parts"), InvalidArgument);
 }
+
+TEST_CASE("parts of a shard share its cache") {
+  using Files = Plan<Cached<1000, OnFile<RowWise<Table<"t", 100'000, 4>>>>>;
+  for (const int ranks : {1, 2, 4}) {
+    std::int64_t rows = 0;
+    for (const Shard& shard :
+         detail::with_fixed_sums(Files::layout(Topology{ranks}), 64, {true}).shards)
+      rows += shard.cache_rows;
+    CHECK(rows >= 1000 * ranks);
+    CHECK(rows <= 1000 * ranks + 64);
+  }
+}

@@ -7,6 +7,7 @@
 #include <tessera/sharding/policies.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -81,6 +82,9 @@ inline Layout with_fixed_sums(const Layout& layout, std::int64_t blocks,
         block.rectangle.row_begin = edge(k);
         block.rectangle.row_end = edge(k + 1);
         block.rank = rank;
+        block.cache_rows = static_cast<std::int64_t>(std::ceil(
+            static_cast<double>(own[s].cache_rows) * static_cast<double>(block.rectangle.rows()) /
+            static_cast<double>(own[s].rectangle.rows())));
         shards.push_back(block);
       }
     }

@@ -238,14 +238,18 @@ struct PlanArithmetic {
   template <class E, class Found>
   static constexpr bool any_request_of(const Topology& topology, const Found& found) {
     if constexpr (PlanEntry<E>)
-      for (TableSpec table : E::tables::specs) {
-        if (table.rows == dynamic_rows) table.rows = 4096;
-        const int count = table.rows > 0 ? static_cast<int>(E::count(table, topology)) : 0;
-        for (int i = 0; i < count; ++i)
-          if (const ShardRequest request = E::shard(table, topology, i);
-              !request.rectangle.empty() && found(table, request))
-            return true;
-      }
+      for (const TableSpec& spec : E::tables::specs)
+        // a policy may cut few rows otherwise than many
+        for (const std::int64_t rows : {std::int64_t{1} << 12, std::int64_t{1} << 24}) {
+          TableSpec table = spec;
+          if (spec.rows == dynamic_rows) table.rows = rows;
+          const int count = table.rows > 0 ? static_cast<int>(E::count(table, topology)) : 0;
+          for (int i = 0; i < count; ++i)
+            if (const ShardRequest request = E::shard(table, topology, i);
+                !request.rectangle.empty() && found(table, request))
+              return true;
+          if (spec.rows != dynamic_rows) break;
+        }
     return false;
   }
 

@@ -216,12 +216,14 @@ class ColdRows {
     // what two ranks have of a row is the same, and what one has not is zero
     own.assign(total, std::byte{0});
     for (std::size_t i = 0; i < all.size(); ++i) own[i % total] |= all[i];
-    const auto shards = collection.tables().local_shards();
+    collection.tables().flush();
+    const auto shards = collection.tables().resting_shards();
     for (std::size_t i = 0; i < back.size(); ++i)
       for_each_part(shards, collection, back[i],
                     [&](std::byte* to, std::size_t bytes, std::size_t at) {
                       std::memcpy(to, own.data() + begin[i] + at, bytes);
                     });
+    collection.tables().reload();  // what another thread brought meanwhile is read again
   }
 
   std::int64_t most_;
