@@ -108,7 +108,7 @@ TEST_CASE("what does not fit is said, and int8 rows are near") {
   const auto fault = [&](const auto& change) {
     ModelColumns columns = samples.columns();
     change(columns);
-    return message([&] {
+    return message_of([&] {
       model.inputs().encode(columns, encoded);
       std::vector<float> scores(samples.candidates.size());
       model.score(encoded, scores);
