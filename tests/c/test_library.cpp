@@ -565,7 +565,7 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
   const Collection other(communicator);
   refused(tessera_save(other.collection, vocabulary, "/nowhere", 1), bad,
           "tessera_save: the vocabulary is of another collection");
-  refused(tessera_load(other.collection, vocabulary, "/nowhere"), bad,
+  refused(tessera_load(other.collection, vocabulary, "/nowhere"), TESSERA_DATA_ERROR,
           "tessera_load: the vocabulary is of another collection");
   tessera_vocabulary_destroy(vocabulary);
 

@@ -6,6 +6,8 @@
 #include <tessera_serving/batching_scorer.hpp>
 #include <tessera_serving/frozen_model.hpp>
 
+#include <support/message_of.hpp>
+
 #include <doctest/doctest.h>
 
 #include <string>

@@ -318,7 +318,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--data / --test-fraction 0.2", "--test-fraction is for files and synthetic clicks");
   check_fails("--data / --skip-bad-lines", "--skip-bad-lines is for files");
   check_fails("--samples 300 --max-rows 5 --epochs 1 --validation-fraction 0.0001",
-              "--validation-fraction 0.0001 holds out no sample of 300");
+              "--validation-fraction 0.0001 holds out no sample of 300", 1);
   check_fails("--table-files x", "--table-files needs --host-memory");
   check_fails("--table-files x --host-memory 0", "--host-memory");
   check_fails("--table-files x --host-memory lots", "--host-memory");
