@@ -8,6 +8,7 @@
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/lanes.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/op/describe_optimizer.hpp>
 #include <tessera/op/kernel.hpp>
 #include <tessera/op/step_counter.hpp>
@@ -55,9 +56,10 @@ struct Kernel<UpdateParameters<O>, Host> {
     const std::int64_t blocks = (p.count + block - 1) / block;
     const int threads = static_cast<int>(std::min<std::int64_t>(backend.threads(), blocks));
     if (threads <= 1) return update(p, 0, p.count);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t b = 0; b < blocks; ++b)
-      update(p, b * block, std::min(p.count, (b + 1) * block));
+    detail::parallel_for(threads, threads, [&](std::int64_t t, int) {
+      update(p, blocks * t / threads * block,
+             std::min(p.count, blocks * (t + 1) / threads * block));
+    });
   }
 
  private:

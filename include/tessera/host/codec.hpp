@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/op/codec.hpp>
 
 #include <algorithm>
@@ -32,8 +33,7 @@ void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const Move
     if (job.rows != 0)
       target_rows = std::max<std::int64_t>(
           target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
-#pragma omp parallel for num_threads(backend.threads()) schedule(static)
-  for (int thread = 0; thread < backend.threads(); ++thread) {
+  parallel_for(backend.threads(), backend.threads(), [&](std::int64_t thread, int) {
     const std::int64_t low = target_rows * thread / backend.threads(),
                        high = target_rows * (thread + 1) / backend.threads();
     for (const Job& job : jobs) {
@@ -44,7 +44,7 @@ void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const Move
       };
       move(job, at(low), at(high));
     }
-  }
+  });
 }
 
 /// Calls f(width) with a constant where the width is a usual one: the codec's loops are then

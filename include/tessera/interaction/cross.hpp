@@ -7,6 +7,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/convert_rows.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/interaction/cross_layers.hpp>
 
 #include <cstddef>
@@ -182,14 +183,10 @@ class CrossInteraction : public detail::CrossLayers,
 
   template <class F>
   void rows(const F& f) const {
-    const std::int64_t count = x_.rows;
-    const int threads = backend_.threads();
-    if (threads == 1) {
-      for (std::int64_t r = 0; r < count; ++r) f(r);
-      return;
-    }
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (std::int64_t r = 0; r < count; ++r) f(r);
+    const std::int64_t count = x_.rows, parts = backend_.threads();
+    detail::parallel_for(backend_.threads(), parts, [&](std::int64_t part, int) {
+      for (std::int64_t r = count * part / parts; r < count * (part + 1) / parts; ++r) f(r);
+    });
   }
 
   Host backend_;

@@ -6,6 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/interaction/lanes.hpp>
 #include <tessera/op/kernel.hpp>
 
@@ -52,12 +53,9 @@ class LocalFloats {
 /// thread, on the caller.
 template <class F>
 void over_samples(std::int64_t count, int threads, const F& f) {
-  if (threads == 1 || count <= 1) {
-    f(std::int64_t{0}, count);
-    return;
-  }
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-  for (int t = 0; t < threads; ++t) f(count * t / threads, count * (t + 1) / threads);
+  if (threads == 1 || count <= 1) return f(std::int64_t{0}, count);
+  parallel_for(threads, threads,
+               [&](std::int64_t t, int) { f(count * t / threads, count * (t + 1) / threads); });
 }
 
 /// DotInteraction on the host, samples [begin, end).

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/interaction/lanes.hpp>
 
 #include <algorithm>
@@ -134,8 +135,9 @@ class AnyDotInteraction<Host> : public detail::AnyDotShape {
   template <class F>
   void over_threads(std::int64_t count, const F& f) const {
     if (threads_ == 1 || count <= 1) return f(std::int64_t{0}, count, 0);
-#pragma omp parallel for num_threads(threads_) schedule(static, 1)
-    for (int t = 0; t < threads_; ++t) f(count * t / threads_, count * (t + 1) / threads_, t);
+    detail::parallel_for(threads_, threads_, [&](std::int64_t t, int) {
+      f(count * t / threads_, count * (t + 1) / threads_, static_cast<int>(t));
+    });
   }
 
   /// Returns a sample's vectors `stride_` apart, with zeros behind each.
