@@ -183,13 +183,16 @@ TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
   using Dot = DotInteraction<3, 4>;
   const Cuda backend;
   float* const none = nullptr;
+  float some = 0;
   Dot::forward(backend, {none, 0, 12}, {none, 0, 7});
-  CHECK_THROWS_AS(Dot::forward(backend, {none, 2, 12}, {none, 2, 8}), InvalidArgument);
-  CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}),
+  CHECK_THROWS_AS(Dot::forward(backend, {&some, 2, 12}, {&some, 2, 8}), InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::forward(backend, {none, 2, 12}, {&some, 2, 7}),
+                       doctest::Contains("input has no memory"), InvalidArgument);
+  CHECK_THROWS_AS(Dot::backward(backend, {&some, 2, 12}, {&some, 2, 7}, {&some, 1, 12}),
                   InvalidArgument);
   AnyDotInteraction any(backend, 3, 4);
   any.forward({none, 0, 12}, {none, 0, 7});
-  CHECK_THROWS_WITH_AS(any.forward({none, 2, 12}, {none, 2, 8}),
+  CHECK_THROWS_WITH_AS(any.forward({&some, 2, 12}, {&some, 2, 8}),
                        doctest::Contains("output is 2 x 8, must be 2 x 7"), InvalidArgument);
 }
 
