@@ -8,7 +8,7 @@
 #   bash tests/run.sh                   the optimized build and all its tests, golden vectors among them
 #   bash tests/run.sh --all             the same, then sanitizers, clang, other processors, and every CUDA file by nvcc
 #   bash tests/run.sh --rest            what --all adds
-#   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang portable cuda
+#   bash tests/run.sh --stage NAME     that stage (may be repeated): release golden asan tsan clang portable cuda
 #
 # With TESSERA_WERROR=ON warnings are errors, as in CI. With TESSERA_OPTIONAL=ON gRPC, Apache Arrow and NVIDIA's clients are installed, and what
 # needs them is built and tested; else those tests are skipped. With TESSERA_REST_FOLLOWS=ON the release stage leaves out the tests that the
