@@ -34,7 +34,6 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -264,13 +263,14 @@ class Saver {
                      checkpoint.string(), data == texts.end() ? "" : data->second, data_);
     const auto inputs = texts.find("inputs");
     if (inputs == texts.end() || inputs->second == inputs_) return;
-    std::istringstream before(inputs->second), now(inputs_);
-    for (std::string was, is; was == is;) {
-      std::getline(before, was);
-      std::getline(now, is);
-      tessera::require(was == is, "--resume: '{}' was trained with {}; the schema now has {}",
-                       checkpoint.string(), was, is);
-    }
+    const auto same = std::ranges::mismatch(inputs->second, inputs_).in1 - inputs->second.begin();
+    const auto line = [&](const std::string& text) {  // the first that differs
+      const std::size_t begin = text.substr(0, static_cast<std::size_t>(same)).rfind('\n') + 1;
+      return text.substr(begin, text.find('\n', begin) - begin);
+    };
+    throw tessera::InvalidArgument(
+        fmt::format("--resume: '{}' was trained with {}; the schema now has {}",
+                    checkpoint.string(), line(inputs->second), line(inputs_)));
   }
 
   std::int64_t load(const std::filesystem::path& checkpoint, bool says = true) {

@@ -113,7 +113,7 @@ class DenseOptimizer {
     require(std::isfinite(weight_decay) && weight_decay >= 0,
             "DenseOptimizer: the weight decay is {}; it must be finite, and 0 or more",
             weight_decay);
-    detail::describe_optimizer(optimizer);
+    detail::describe_optimizer(optimizer);  // throws for constants that make no step
   }
   explicit DenseOptimizer(O optimizer = {}, float weight_decay = 0)
       : DenseOptimizer(Backend(), optimizer, weight_decay) {}
