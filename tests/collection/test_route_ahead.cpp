@@ -8,8 +8,10 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -171,25 +173,36 @@ TEST_CASE("two threads look up in one collection with a step each, on one backen
 }
 
 TEST_CASE("threads of each of two ranks look up side by side, with a communicator each") {
-  std::array<bool, 4> same{};  // by rank, thread
-  run_ranks(2, [&](ThreadCommunicator& c) {
-    E e(c, Host{}, layout(2), {.seed = 7, .deduplicate = true});
-    const Batch batch(c.rank(), 0, 12, e.columns());
-    const auto pooled = e.forward(batch.keyed());
-    const std::vector<float> expected(pooled.values.data,
-                                      pooled.values.data + batch.gradient.size());
-    std::array<ThreadCommunicator, 2> own{c.split(0), c.split(0)};
-    std::array<std::thread, 2> threads;
-    for (std::size_t t = 0; t < 2; ++t)
-      threads[t] = std::thread([&, t] {
-        E::StepState<std::int64_t> step;
-        std::vector<float> output(batch.gradient.size());
-        for (int i = 0; i < 4; ++i)
-          e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t],
-                     e.backend());
-        same[2 * static_cast<std::size_t>(c.rank()) + t] = same_bits(output, expected);
-      });
-    for (std::thread& thread : threads) thread.join();
-  });
-  for (const bool each : same) CHECK(each);
+  for (const bool equal_batches : {false, true}) {
+    std::array<bool, 4> same{};  // by rank, thread
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      E e(c, Host{}, layout(2),
+          {.seed = 7, .deduplicate = !equal_batches, .equal_batches = equal_batches});
+      const Batch before(c.rank(), 1, 20, e.columns()), batch(c.rank(), 0, 12, e.columns());
+      const auto pooled = e.forward(batch.keyed());
+      const std::vector<float> expected(pooled.values.data,
+                                        pooled.values.data + batch.gradient.size());
+      e.forward(before.keyed());  // the threads' sizes are new
+      std::array<ThreadCommunicator, 2> own{c.split(0), c.split(0)};
+      std::array<std::thread, 2> threads;
+      std::latch second_thread(1);
+      for (std::size_t t = 0; t < 2; ++t)
+        threads[t] = std::thread([&, t] {
+          // Rank 0's first thread is the earlier one, rank 1's the later.
+          if (c.rank() == 0 && t == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          if (c.rank() == 1 && t == 0) second_thread.wait();
+          E::StepState<std::int64_t> step;
+          std::vector<float> output(batch.gradient.size());
+          for (int i = 0; i < 4; ++i) {
+            e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t],
+                       e.backend());
+            if (t == 1 && i == 0) second_thread.count_down();
+          }
+          same[2 * static_cast<std::size_t>(c.rank()) + t] = same_bits(output, expected);
+        });
+      for (std::thread& thread : threads) thread.join();
+    });
+    CAPTURE(equal_batches);
+    for (const bool each : same) CHECK(each);
+  }
 }

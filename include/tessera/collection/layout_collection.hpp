@@ -107,7 +107,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
   /// Turns the promise of Options::equal_batches off for the batches that follow, or on again: on
   /// all ranks alike, as for the last batch of an epoch.
-  void promise_equal_batches(bool on) { stages_.equal.promise(on); }
+  void promise_equal_batches(bool on) { stages_.equal_batches = on; }
   /// Returns whose ids model-parallel input holds on this rank, in this order (indices into the
   /// features).
   std::span<const int> local_features() const { return store_.routing().local_features(); }

@@ -73,7 +73,7 @@ class AdmittedBatch {
     check(backend, layout, routing.local_features(), ids, checks, rate);
   }
 
-  /// Makes the step one of fixed sizes (EqualBatches): other ranks' batches have the bounds of this
+  /// Makes the step one of fixed sizes (EqualSizes): other ranks' batches have the bounds of this
   /// one.
   void fix_sizes(const Layout& layout, int ranks) {
     most_entries_.assign(layout.tables.size(), 0);

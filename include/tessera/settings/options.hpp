@@ -44,7 +44,7 @@ struct CollectionOptions {
   /// do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
   bool deduplicate = false;
   /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
-  /// (EqualBatches)
+  /// (EqualSizes)
   bool equal_batches = false;
   /// A GPU sorts a step's ids for its update on a stream of its own from `lookup` on, where this
   /// rank's rows are updated without asking others: 16 bytes an id of memory (24 with weights).
@@ -87,7 +87,7 @@ constexpr int blocks_of_batch(const Options& options, int ranks) {
   return std::max(1, options.gradient_blocks / ranks);
 }
 
-/// Returns whether steps may have fixed sizes (EqualBatches).
+/// Returns whether steps may have fixed sizes (EqualSizes).
 template <class Options>
 constexpr bool fixes_sizes(const Options& options, bool keeps_rows, int ranks) {
   return options.equal_batches && !(keeps_rows && blocks_of_batch(options, ranks) > 1);

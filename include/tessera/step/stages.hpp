@@ -4,7 +4,6 @@
 
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/ids/equal_batches.hpp>
 #include <tessera/ids/model_parallel_ids.hpp>
 #include <tessera/ids/routed_ids.hpp>
 #include <tessera/settings/options.hpp>
@@ -95,7 +94,7 @@ struct Stages {
   mutable IdReport<Backend> report;
   const std::vector<int> all_features;
   GradientGuard<Backend> guard;
-  mutable EqualBatches equal;
+  bool equal_batches = true;  ///< unless the promise is off for a while
   Reporter reporter;
   mutable std::atomic<std::uint64_t> forwards_without_backward = 0;
 };
@@ -193,12 +192,12 @@ void StageCalls<S, Id>::route(const S& s, State& step, const KeyedJagged<Id>& id
   auto&& ranks = S::Reporter::counted(communicator);
   const auto timing =
       s.reporter.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
-  const bool equal = s.options.equal_batches && s.equal.promised(),
+  const bool equal = s.options.equal_batches && s.equal_batches,
              fix = equal && fixes_sizes(s.options, s.routing.keeps_rows(), s.routing.ranks());
   step.batch.admit(
       backend, s.layout, s.all_features, ids,
       {s.options.bad_ids, s.report, s.routing.sizes_needed(fix, s.options.deduplicate)}, rates);
-  if (equal) s.equal.fix_sizes(ranks, s.layout, s.routing, ids, step.batch, fix);
+  if (equal) step.equal_sizes.fix(ranks, s.layout, s.routing, ids, step.batch, fix);
   if (s.options.deduplicate || s.routing.keeps_rows() || !step.vectors.empty())
     step.distinct.find(backend, s.layout, s.routing, step.batch,
                        {.duplicates = s.options.deduplicate,

@@ -7,6 +7,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/ids/admitted_batch.hpp>
 #include <tessera/ids/distinct_rows.hpp>
+#include <tessera/ids/equal_batches.hpp>
 #include <tessera/ids/resident_rows.hpp>
 #include <tessera/ids/routed_ids.hpp>
 #include <tessera/ids/rows_of_others.hpp>
@@ -179,6 +180,7 @@ struct Step {
 
   detail::StepProgress progress;
   detail::AdmittedBatch<Id, Backend> batch;
+  detail::EqualSizes equal_sizes;
   /// of features whose duplicate ids do not travel, or whose rows come unpooled
   detail::DistinctRows<Id, Backend> distinct;
   detail::RowsOfOthers<Id, Backend> distinct_of_others;
@@ -250,6 +252,7 @@ struct Step {
 
   /// Notes that it is about to be routed by a collection.
   void begin(const void* by) {
+    if (!progress.is_of(by)) equal_sizes.clear();
     progress.begin(by);
     distinct.clear();
     resident.release(false);
