@@ -424,7 +424,7 @@ TEST_CASE("what cannot work says so") {
   CHECK_THROWS_WITH_AS(Mlp<>({3}), "Mlp: needs an input and at least one layer, got 1 sizes",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(Mlp<>({3, 0}), "Mlp: sizes must be positive, got 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Mlp<>(Host({.threads = 0}), {3, 2}), "Host: 0 threads; give at least 1",
+  CHECK_THROWS_WITH_AS(Mlp<>(Host({.threads = 0}), {3, 2}), "Host: 0 threads; give 1 to 4,096",
                        InvalidArgument);
   Mlp<> mlp({3, 2});
   Matrix<float> x(4, 3, 0, 1), y(4, 2, 0, 1), other(4, 5, 0, 1);

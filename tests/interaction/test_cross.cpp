@@ -196,7 +196,7 @@ TEST_CASE("options and views of the wrong shape") {
   CHECK_THROWS_WITH_AS(Cross(0), "CrossInteraction: width must be positive, is 0", InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(Cross(Host({.threads = 0}), 4), "Host: 0 threads; give at least 1",
+  CHECK_THROWS_WITH_AS(Cross(Host({.threads = 0}), 4), "Host: 0 threads; give 1 to 4,096",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}),
                        "CrossInteraction: rank must not be negative (0 is full rank), is -1",

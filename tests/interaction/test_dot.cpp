@@ -182,7 +182,7 @@ TEST_CASE("views of the wrong shape") {
                        "DotInteraction<3, 4>: output gradient is 2 x 6, must be 2 x 7",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(Dot::forward(Host({.threads = 0}), x.view(), z.view()),
-                       "Host: 0 threads; give at least 1", InvalidArgument);
+                       "Host: 0 threads; give 1 to 4,096", InvalidArgument);
   CHECK_THROWS_WITH_AS(Dot::backward(Host(), x.view(), z.view(), z.view()),
                        "DotInteraction<3, 4>: input gradient is 2 x 7, must be 2 x 12",
                        InvalidArgument);

@@ -52,7 +52,8 @@ class Host {
   Host() : Host(Options{}) {}
   explicit Host(Options options)
       : threads_(options.threads), scratch_(std::make_shared<Scratch>()) {
-    require(options.threads >= 1, "Host: {} threads; give at least 1", options.threads);
+    require(options.threads >= 1 && options.threads <= 4096, "Host: {} threads; give 1 to 4,096",
+            options.threads);
   }
 
   int threads() const { return threads_; }

@@ -325,28 +325,7 @@ class RowPartition : public GroupedRows<G> {
   /// Makes a partition. `bucket_entries`: how many a bucket should have, for the sake of the
   /// caches.
   RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
-               std::int64_t bucket_entries)
-      : Base(backend), groups_(groups), split_(backend, groups, 2, 1) {
-    std::int64_t entries = 0;
-    for (const Group& group : groups) {
-      entries += group.bags.bags == 0 ? 0 : group.bags.entries();
-      scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
-    }
-    op::require_countable<Host, Id, G>(groups);
-    entries_count_ = entries;
-    if (entries == 0) return;
-    threads_ = worthwhile_threads(backend_.threads(), entries * 64);
-    parts_ = threads_;
-    wanted_ =
-        std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
-    number_sources();
-    make_strips(arena_rows);
-    count();
-    this->make_buckets(arena_rows);
-    scatter();
-    this->split_heavy_buckets();
-    this->sort_by_size();
-  }
+               std::int64_t bucket_entries);
 
   /// Calls f(group, number of its first bag, first bag, last bag) for runs of bags, on all threads.
   template <class F>
@@ -500,6 +479,32 @@ class RowPartition : public GroupedRows<G> {
   std::uint32_t* first_run_ = nullptr;
   std::uint32_t* strip_of_ = nullptr;
 };
+
+// Not inline: else a caller compiled it again in spite of `extern template`.
+template <IdType Id, Element G>
+RowPartition<Id, G>::RowPartition(const Host& backend, std::span<const Group> groups,
+                                  std::int64_t arena_rows, std::int64_t bucket_entries)
+    : Base(backend), groups_(groups), split_(backend, groups, 2, 1) {
+  std::int64_t entries = 0;
+  for (const Group& group : groups) {
+    entries += group.bags.bags == 0 ? 0 : group.bags.entries();
+    scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
+  }
+  op::require_countable<Host, Id, G>(groups);
+  entries_count_ = entries;
+  if (entries == 0) return;
+  threads_ = worthwhile_threads(backend_.threads(), entries * 64);
+  parts_ = threads_;
+  wanted_ =
+      std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
+  number_sources();
+  make_strips(arena_rows);
+  count();
+  this->make_buckets(arena_rows);
+  scatter();
+  this->split_heavy_buckets();
+  this->sort_by_size();
+}
 
 }  // namespace detail
 

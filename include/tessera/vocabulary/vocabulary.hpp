@@ -6,10 +6,9 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/vocabulary/block.hpp>
 #include <tessera/vocabulary/layout.hpp>
-
-#include <omp.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -341,8 +340,7 @@ class Vocabulary<Comm, Host, Own> {
       sorted_[to] = arrived[i];
       sources_[to] = static_cast<std::uint32_t>(i);
     });
-    const std::int64_t blocks = std::ssize(own_);
-    const auto decide_block = [&](std::int64_t b) {
+    detail::parallel_for(threads_, std::ssize(own_), [&](std::int64_t b, int) {
       OwnBlock& block = own_[static_cast<std::size_t>(b)];
       const std::size_t begin = block_begin_[static_cast<std::size_t>(b)],
                         size = block_begin_[static_cast<std::size_t>(b) + 1] - begin;
@@ -355,13 +353,7 @@ class Vocabulary<Comm, Host, Own> {
       } catch (...) {
         block.error = std::current_exception();  // must not leave a thread
       }
-    };
-    if (threads_ > 1) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
-      for (std::int64_t b = 0; b < blocks; ++b) decide_block(b);
-    } else {
-      for (std::int64_t b = 0; b < blocks; ++b) decide_block(b);
-    }
+    });
     for (OwnBlock& block : own_)
       if (block.error) std::rethrow_exception(std::exchange(block.error, nullptr));
   }
