@@ -110,7 +110,7 @@ void print(const Options& options, const Result& result, const Best& best) {
     fmt::print(
         "test, all unseen items ranked: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}, mean "
         "reciprocal rank {:.4f}\n"
-        "among 100 unseen items: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}\n",
+        "among at most 100 unseen items: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}\n",
         test.hr10, test.ndcg10, test.mrr, test.hr10_sampled, test.ndcg10_sampled);
   else
     fmt::print("test AUC {:.4f}\n", test.auc);

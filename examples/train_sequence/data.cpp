@@ -90,8 +90,11 @@ void Data::split(const Options& options) {
                      description_, first.time, last.time, options.test_window);
   const std::int64_t test = end - options.test_window, validation = test - options.test_window;
   train_ = samples(time_window(histories_, first.time, validation, options.max_length));
-  validation_ = samples(time_window(histories_, validation, test, options.max_length));
-  test_ = samples(time_window(histories_, test, end, options.max_length));
+  // so that a target has at least half of the history that it may have
+  const std::int64_t most_targets = (options.max_length + 1) / 2;
+  validation_ =
+      samples(time_window(histories_, validation, test, options.max_length, most_targets));
+  test_ = samples(time_window(histories_, test, end, options.max_length, most_targets));
   require<DataError>(train_->size() > 0 && test_->size() > 0,
                      "data '{}': {} histories to train on and {} to test on; choose another "
                      "--test-window",

@@ -249,8 +249,11 @@ class Model : public RankModel {
                          item = event < events ? batch.items[next] : 0;
       next_events_.push_back(next);
       positive_ids_.push_back(item);
-      if (!log_q_of_items.empty()) positive_log_q_.push_back(log_q_of_items[item]);
     }
+    // positives are not drawn
+    if (!log_q_of_items.empty())
+      positive_log_q_.assign(target_rows_.size(),
+                             -std::log(static_cast<float>(sent_.negative_ids.size())));
     send_rows(event_of_, keys);
     sent_.next_events = next_events_box_.send(next_events_);
     sent_.positive_ids = positive_ids_box_.send(positive_ids_);

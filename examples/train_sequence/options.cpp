@@ -81,6 +81,8 @@ void check(Options& options) {
       "--hot-rows is for --plan hot-rows; add that or leave it out");
   require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
                                 "--predictions are of --model ranking");
+  require<CLI::ValidationError>(options.popularity == 0 || options.ranks_items(),
+                                "--popularity is of --model next-item");
   require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
                                 "--log-q corrects for --popularity, which is 0");
   require<CLI::ValidationError>(!options.data.empty() || options.items >= 2 * kLongestMadeUp,

@@ -158,10 +158,11 @@ class Rank {
     return fmt::format(
         "--model {}, {} training histories, --batch-size {}, --epochs {}, --seed {}, --negatives "
         "{}, --popularity {}, --dropout {}, --learning-rate {}, --heads {}, --log-q {}, "
-        "--label-threshold {}",
+        "--label-threshold {}, --test-window {}",
         options_.model, data_.train().size(), options_.batch_size, options_.epochs_text(),
         options_.seed, options_.negatives, options_.popularity, options_.dropout,
-        options_.learning_rate, options_.heads, options_.log_q, options_.label_threshold);
+        options_.learning_rate, options_.heads, options_.log_q, options_.label_threshold,
+        options_.test_window);
   }
 
   /// What this model has of an earlier one's items and layers.
@@ -195,6 +196,9 @@ class Rank {
   void keep_best(std::int64_t epoch, std::int64_t step, const Quality& quality) {
     double score = first_rank() ? options_.ranks_items() ? quality.ndcg10 : quality.auc : 0;
     ranks_.all_reduce(std::span(&score, 1));
+    require<DataError>(!std::isnan(score),
+                       "--epochs auto: all events to validate on have the same label, so that "
+                       "there is no AUC; give a number of epochs");
     if (best_epoch_ > 0 && !(score > best_score_)) return;
     best_epoch_ = epoch, best_score_ = score;
     CheckpointContents contents = contents_;
@@ -205,23 +209,29 @@ class Rank {
   bool out_of_patience(std::int64_t epoch) const {
     return options_.automatic() && best_epoch_ > 0 && epoch - best_epoch_ >= options_.patience;
   }
-  /// The folder of the best model: that of --save, or one that ends with the run.
-  void find_best() {
-    if (!options_.automatic()) return;
-    detail::on_all_ranks(ranks_, [&] {
-      best_folder_ = options_.save.empty() ? std::filesystem::path(options_.best_folder)
-                                           : std::filesystem::path(options_.save) / "best";
-      const auto best = options_.resume ? latest_checkpoint(best_folder_) : std::nullopt;
-      if (!best) return;
-      auto texts = detail::read_manifest(*best).first.texts;
-      std::istringstream(texts["validation"]) >> best_epoch_ >> best_score_;
-    });
+
+  /// Throws DataError unless a checkpoint in the folder of --save is of this training. Returns what
+  /// it says of itself.
+  detail::Manifest of_this_training(const std::filesystem::path& checkpoint) const {
+    require<DataError>(options_.resume,
+                       "--save: '{}' holds checkpoints of an earlier training: go on with "
+                       "--resume, or give another folder",
+                       options_.save);
+    detail::Manifest manifest = detail::read_manifest(checkpoint).first;
+    require<DataError>(manifest.texts["position"] == position(),
+                       "--resume: '{}' was saved with {}; now there are {}", checkpoint.string(),
+                       manifest.texts["position"], position());
+    require<DataError>(manifest.texts["data"] == fmt::format("{:016x}", data_.checksum()),
+                       "--resume: '{}' was saved while training on other data",
+                       checkpoint.string());
+    return manifest;
   }
 
   /// Looks at the folder of --save and loads its last checkpoint where that is asked for. Answers
   /// the steps done.
   std::int64_t start(std::int64_t steps, std::optional<FolderLock>& lock) {
-    find_best();
+    best_folder_ = options_.save.empty() ? std::filesystem::path(options_.best_folder)
+                                         : std::filesystem::path(options_.save) / "best";
     if (options_.save.empty()) return 0;
     std::optional<std::filesystem::path> latest;
     detail::on_all_ranks(ranks_, [&] {
@@ -237,20 +247,14 @@ class Rank {
     });
     detail::on_all_ranks(ranks_, [&] {
       latest = latest_checkpoint(options_.save);
-      require<DataError>(options_.resume || !latest,
-                         "--save: '{}' holds checkpoints of an earlier training: go on with "
-                         "--resume, or give another folder",
-                         options_.save);
-      if (!latest) return;
-      const detail::Manifest manifest = detail::read_manifest(*latest).first;
-      auto texts = manifest.texts;
-      require<DataError>(texts["position"] == position(),
-                         "--resume: '{}' was saved with {}; now there are {}", latest->string(),
-                         texts["position"], position());
-      require<DataError>(texts["data"] == fmt::format("{:016x}", data_.checksum()),
-                         "--resume: '{}' was saved while training on other data", latest->string());
-      require<DataError>(manifest.step <= steps, "--resume: '{}' is of step {}, of {}",
-                         latest->string(), manifest.step, steps);
+      if (latest) {
+        const std::int64_t step = of_this_training(*latest).step;
+        require<DataError>(step <= steps, "--resume: '{}' is of step {}, of {}", latest->string(),
+                           step, steps);
+      }
+      if (const auto best = latest_checkpoint(best_folder_))
+        std::istringstream(of_this_training(*best).texts["validation"]) >> best_epoch_ >>
+            best_score_;
     });
     if (!latest) return 0;
     const std::int64_t step = load_checkpoint(ranks_, *latest, contents_).step;
@@ -469,7 +473,10 @@ class Rank {
 Options settled(Options options, const Data& data) {
   constexpr std::int64_t kNegatives = 1000;
   constexpr int kEpochs = 10;
-  if (options.negatives == 0) options.negatives = std::min(kNegatives, data.histories().items);
+  const std::int64_t items = data.histories().items;
+  if (options.negatives == 0) options.negatives = std::min(kNegatives, items);
+  require<DataError>(options.negatives < items || options.popularity == 0,
+                     "--popularity: all {} items are negatives; give fewer --negatives", items);
   const bool validates = data.validation().size() > 0;
   require<DataError>(validates || !options.automatic(),
                      "--epochs auto: no history has an event to validate on; give a number");

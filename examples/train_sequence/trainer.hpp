@@ -17,7 +17,7 @@ namespace sequence {
 /// What a test says; NaN: of the other model.
 struct Quality {
   double hr10 = NAN, ndcg10 = NAN, mrr = NAN;
-  double hr10_sampled = NAN, ndcg10_sampled = NAN;  ///< among 100 unseen items
+  double hr10_sampled = NAN, ndcg10_sampled = NAN;  ///< among at most 100 unseen items
   double auc = NAN;
 };
 

@@ -47,13 +47,14 @@ struct HistoryRange {
 namespace detail {
 
 /// Cuts events [first, end) of a user, all but his very first, into ranges: each event is a target
-/// once, and a range has at most max_length events before its last one.
+/// once, and a range has at most max_length events before its last one, and most_targets targets.
 inline void add_ranges(std::int64_t user, std::int64_t first, std::int64_t end,
-                       std::int64_t max_length, std::vector<HistoryRange>& ranges) {
+                       std::int64_t max_length, std::int64_t most_targets,
+                       std::vector<HistoryRange>& ranges) {
   first = std::max<std::int64_t>(first, 1);
   while (end > first) {
     const std::int64_t begin = std::max<std::int64_t>(0, end - 1 - max_length);
-    ranges.push_back({user, begin, std::max(first, begin + 1), end});
+    ranges.push_back({user, begin, std::max({first, begin + 1, end - most_targets}), end});
     end = ranges.back().target;
   }
 }
@@ -85,16 +86,20 @@ inline std::vector<HistoryRange> leave_one_out(const Histories& histories, Histo
                        end = part == HistoryPart::train        ? validation
                              : part == HistoryPart::validation ? test
                                                                : events;
-    detail::add_ranges(user, first, end, max_length, ranges);
+    detail::add_ranges(user, first, end, max_length, max_length, ranges);
   }
   return ranges;
 }
 
-/// Returns ranges: the events of times [begin, end) are targets, each once, all that came before
-/// them is their history: train on one window, evaluate on the next.
+/// Returns ranges: the events of times [begin, end) are targets, each once, what came before them
+/// is their history: train on one window, evaluate on the next. A range has at most `most_targets`
+/// targets (0: any number), each with max_length - most_targets + 1 events before it, if there are
+/// so many.
 inline std::vector<HistoryRange> time_window(const Histories& histories, std::int64_t begin,
-                                             std::int64_t end, std::int64_t max_length) {
+                                             std::int64_t end, std::int64_t max_length,
+                                             std::int64_t most_targets = 0) {
   detail::check_max_length(max_length);
+  require(most_targets >= 0, "a range's most_targets ({}) must not be negative", most_targets);
   require(begin <= end, "a window of times must not end ({}) before it begins ({})", end, begin);
   std::vector<HistoryRange> ranges;
   for (std::int64_t user = 0; user < histories.users(); ++user) {
@@ -102,7 +107,8 @@ inline std::vector<HistoryRange> time_window(const Histories& histories, std::in
     const auto place = [&](std::int64_t time) {
       return std::ranges::lower_bound(events, time, {}, &HistoryEvent::time) - events.begin();
     };
-    detail::add_ranges(user, place(begin), place(end), max_length, ranges);
+    detail::add_ranges(user, place(begin), place(end), max_length,
+                       most_targets == 0 ? max_length : most_targets, ranges);
   }
   return ranges;
 }

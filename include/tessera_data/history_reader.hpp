@@ -257,6 +257,8 @@ class HistoryReader {
                  "is no whole number of 64 bits, as of seconds since a fixed time");
     record.label = 1;
     if (double label = 1; columns.label != Columns::none) {
+      if (fields[columns.label].empty())
+        return bad(options_.label, fields[columns.label], "is empty; every event has a label");
       if (const char* const fault = detail::parse_float_range(fields[columns.label], label))
         return bad(options_.label, fields[columns.label], fault);
       record.label = static_cast<float>(label);

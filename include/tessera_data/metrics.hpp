@@ -25,17 +25,14 @@ namespace tessera { inline namespace v0 {
 class Auc {
  public:
   /// Adds scores. Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size, a
-  /// label outside [0, 1] or a NaN score.
+  /// label outside [0, 1] or a NaN score; then nothing is added.
   void add(std::span<const float> scores, std::span<const float> labels) {
     require(scores.size() == labels.size(), "Auc: {} scores for {} labels", scores.size(),
             labels.size());
     detail::check_labels("Auc", labels);
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-      if (std::isnan(scores[i]))
-        throw InvalidArgument(
-            detail::formatted("Auc: score {} is NaN: has the training diverged?", i));
+    detail::check_scores("Auc", scores);
+    for (std::size_t i = 0; i < scores.size(); ++i)
       (labels[i] > 0.5f ? positives_ : negatives_).push_back(scores[i]);
-    }
   }
 
   /// Adds all samples of another accumulator: a rank's, say. The order of merging does not matter.
@@ -78,11 +75,12 @@ class Auc {
 /// exp(logit)) for a negative one. Neither overflows nor loses digits at any logit. Sums in double.
 class LogLoss {
  public:
-  /// Throws InvalidArgument on spans of unlike size or a label outside [0, 1].
+  /// Throws InvalidArgument as Auc::add does.
   void add(std::span<const float> logits, std::span<const float> labels) {
     require(logits.size() == labels.size(), "LogLoss: {} logits for {} labels", logits.size(),
             labels.size());
     detail::check_labels("LogLoss", labels);
+    detail::check_scores("LogLoss", logits);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double x = logits[i];
       // no loss if it is right, infinite if it is not: the difference below would be NaN
@@ -147,6 +145,7 @@ class Calibration {
     require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(),
             labels.size());
     detail::check_labels("Calibration", labels);
+    detail::check_scores("Calibration", logits);
     for (std::size_t i = 0; i < logits.size(); ++i) {
       predicted_ += 1 / (1 + std::exp(-double{logits[i]}));
       labels_ += labels[i];

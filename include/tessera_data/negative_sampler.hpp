@@ -94,6 +94,7 @@ std::vector<Id> draw_unseen(std::int64_t items, std::span<const Id> without, std
   require(items > 0 && count >= 0, "draw_unseen: {} of {} items", count, items);
   require(std::is_sorted(without.begin(), without.end()),
           "draw_unseen: the items left out must be sorted");
+  count = std::min(count, items);
   const auto is_out = [&](Id item) {
     return std::binary_search(without.begin(), without.end(), item);
   };

@@ -318,6 +318,12 @@ TEST_CASE("windows of time: each event of a window is a target once, in one wind
   std::size_t expected = 0;
   for (int n = 2; n < 30; ++n) expected += static_cast<std::size_t>(n - 1);
   CHECK(all.size() == expected);  // all but the users' first ones
+  // few targets in a range: each has the more before it
+  const auto few = targets_of(time_window(steps.histories(), 0, 400, 6, 2), 6);
+  CHECK(few.size() == expected);
+  for (const auto& [target, history] : few)
+    CHECK(history >= std::min<std::int64_t>(target.second, 5));
+  CHECK_THROWS_AS(time_window(steps.histories(), 0, 50, 6, -1), InvalidArgument);
   CHECK(time_window(steps.histories(), 50, 50, 6).empty());
   CHECK_THROWS_AS(time_window(steps.histories(), 51, 50, 6), InvalidArgument);
 }

@@ -212,7 +212,8 @@ TEST_CASE("normalized entropy is 1 for the mean label, calibration the ratio of 
   CHECK_THROWS_AS(twice.add(mean, std::vector{1.0f}), InvalidArgument);
 }
 
-TEST_CASE("labels outside [0, 1] are refused by every metric, and nothing is added") {
+TEST_CASE(
+    "labels outside [0, 1] and scores of NaN are refused by every metric, and nothing is added") {
   Auc auc;
   BinnedAuc binned;
   LogLoss loss;
@@ -234,7 +235,11 @@ TEST_CASE("labels outside [0, 1] are refused by every metric, and nothing is add
                            doctest::Contains((name + std::string(": label 1 is")).c_str()),
                            InvalidArgument);
     });
-  add_all([&](auto& metric, const char*) { CHECK(std::isnan(metric.value())); });
+  add_all([&](auto& metric, const char*) {
+    CHECK_THROWS_WITH_AS(metric.add(std::vector{0.5f, std::nanf("")}, std::vector{1.0f, 0.0f}),
+                         doctest::Contains("score 1 is"), InvalidArgument);
+    CHECK(std::isnan(metric.value()));
+  });
   add_all([&](auto& metric, const char*) { add(metric, 0.0f), add(metric, 0.75f); });
   CHECK(loss.count() == 4);
   CHECK(auc.positives() == 3);

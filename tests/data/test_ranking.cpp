@@ -121,6 +121,8 @@ TEST_CASE("unseen items: distinct, none that was seen, all where there are few")
     else
       CHECK(std::abs(times[item] / 2'000.0 - 10.0 / 37) < 0.06);
   CHECK(draw_unseen<std::int32_t>(10, seen, 100, 1).size() == 7);
+  CHECK(draw_unseen<std::int32_t>(10, seen, std::numeric_limits<std::int64_t>::max(), 1).size() ==
+        7);
   CHECK(draw_unseen<std::int32_t>(10, seen, 5, 1).size() == 5);
   CHECK(draw_unseen<std::int32_t>(10, seen, 0, 1).empty());
   const std::vector<std::int32_t> unsorted{3, 1};

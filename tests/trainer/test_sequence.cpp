@@ -137,6 +137,7 @@ TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan"
     if (model == "ranking") CHECK(resumed.json.at("auc") == whole.at("auc"));
     refuses(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
     refuses(options + save + " --resume --seed 5", "--resume: '", 1);
+    refuses(options + save + " --resume --test-window 3", "--test-window 0; now there are", 1);
     std::string other = options;
     other.replace(other.find("--heads 1"), 9, "--heads 2");
     refuses(other + save + " --resume", "--heads 1, --log-q", 1);
@@ -179,7 +180,18 @@ TEST_CASE("--epochs auto: the best model by validation is kept and tested") {
     const nlohmann::json again = trained(automatic + save + " --resume");
     for (const char* key : {"hr10", "ndcg10", "auc"})
       if (found.contains(key)) CHECK(again.at(key) == found.at(key));
+    // the best model of another training is not this one's
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / "run"))
+      if (entry.path().filename() != "best") std::filesystem::remove_all(entry.path());
+    refuses(automatic + save, "holds checkpoints of an earlier training", 1);
+    refuses(automatic + save + " --resume --seed 9", "was saved with", 1);
   }
+  const TemporaryFolder folder;
+  write_ring(folder.path / "ring", 40, 30);
+  refuses("--data '" + (folder.path / "ring").string() +
+              "' --user-column who --item-column what --time-column when --label-column stars "
+              "--label-threshold 1 --model ranking --width 16 --heads 1",
+          "--epochs auto: all events to validate on have the same label", 1);
   refuses("--epochs soon", "--epochs: soon is not a number from 1 to 1000000, or auto");
   refuses("--epochs 0", "--epochs: 0 is not");
 }
@@ -351,6 +363,8 @@ TEST_CASE("bad options are one clear line") {
   refuses("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
   refuses("--log-q", "--log-q corrects for --popularity, which is 0");
   refuses("--popularity -1", "--popularity");
+  refuses("--popularity 1 --model ranking", "--popularity is of --model next-item");
+  refuses("--popularity 1 --items 100 --epochs 1", "--popularity: all 100 items are negatives", 1);
   refuses("--ranks 0", "--ranks");
   refuses("--ranks 65", "--ranks");
   refuses("--threads-per-rank 0", "--threads-per-rank");

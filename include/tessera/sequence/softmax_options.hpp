@@ -29,9 +29,10 @@ struct SampledSoftmaxBatch {
   MatrixView<const float> negatives;           ///< [m, width]
   std::span<const Id> positive_ids;            ///< [n]
   std::span<const Id> negative_ids;            ///< [m]
-  /// log of the probability that an item is drawn: subtracted from its product, so that the
-  /// gradients are those of a softmax over all items in the mean (Bengio and Senecal 2008). As
-  /// many as ids, or none.
+  /// subtracted from the products: log of the probability that a negative is drawn, and log(1 / m)
+  /// for positives, which are not. So the sum over the negatives is that over all items in the
+  /// mean, and gradients tend to those of the whole softmax as m grows (Bengio and Senecal 2008).
+  /// As many as ids, or none.
   std::span<const float> positive_log_q{}, negative_log_q{};
   /// [n]: what each row's loss is multiplied by, in place of dividing by the normalizer; a row of
   /// share 0 counts for nothing if its numbers are finite. None: all count alike.
@@ -72,6 +73,7 @@ void check_softmax(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_que
     require(matrix.sound(), "SampledSoftmax: {} have no memory, or a stride below their columns",
             what);
   };
+  shape("queries", batch.queries, n);
   shape("positives", batch.positives, n);
   shape("negatives", batch.negatives, m);
   shape("gradients of queries", d_queries, n);
