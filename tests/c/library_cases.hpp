@@ -39,6 +39,23 @@ void ok(tessera_status status) {
   if (status != TESSERA_OK) throw std::runtime_error(last_error());
 }
 
+/// Makes the communicator of a process by itself.
+tessera_communicator* alone() {
+  tessera_communicator* communicator = nullptr;
+  ok(tessera_communicator_self(&communicator));
+  return communicator;
+}
+int rank_of(tessera_communicator* communicator) {
+  int rank = 0;
+  ok(tessera_communicator_rank(communicator, &rank, nullptr));
+  return rank;
+}
+int ranks_of(tessera_communicator* communicator) {
+  int ranks = 0;
+  ok(tessera_communicator_rank(communicator, nullptr, &ranks));
+  return ranks;
+}
+
 /// Runs f(communicator) on threads, each with a communicator of its own.
 void on_threads(int ranks, const std::function<void(tessera_communicator*)>& f) {
   std::vector<tessera_communicator*> all(static_cast<std::size_t>(ranks));
@@ -65,6 +82,35 @@ tessera_layout* layout_for(int ranks) {
                            ranks, 0, "table-wise", &layout));
   return layout;
 }
+
+/// A rank's collection, by default in host memory.
+struct Collection {
+  explicit Collection(tessera_communicator* communicator, const char* optimizer = "adam",
+                      int device = -1, void* stream = nullptr)
+      : rank(rank_of(communicator)) {
+    tessera_layout* layout = layout_for(ranks_of(communicator));
+    tessera_collection_options options;
+    ok(tessera_collection_defaults(&options));
+    options.optimizer = optimizer;
+    options.learning_rate = 0.05f;
+    options.seed = 7;
+    options.device = device;
+    options.stream = stream;
+    ok(tessera_collection_create(communicator, layout, &options, &collection));
+    ok(tessera_step_create(collection, &step));
+    tessera_layout_destroy(layout);
+  }
+  Collection(const Collection&) = delete;
+  Collection& operator=(const Collection&) = delete;
+  ~Collection() {
+    tessera_collection_destroy(collection);  // before its step
+    tessera_step_destroy(step);
+  }
+
+  int rank;
+  tessera_collection* collection = nullptr;
+  tessera_step* step = nullptr;
+};
 
 /// The ids of one rank in one step: bags of 0 to 3 of them.
 struct Batch {

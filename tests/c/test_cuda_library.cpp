@@ -74,31 +74,21 @@ struct PlacedBatch {
   Numbers<float> weights;
 };
 
-/// A rank's collection. GPUs' work is done in the order of a stream of its own.
-struct Collection {
-  explicit Collection(tessera_communicator* communicator, int on, const char* optimizer = "adam")
-      : device(on), stream(on < 0 ? nullptr : gpu_stream(on)) {
-    int ranks = 0;
-    ok(tessera_communicator_rank(communicator, &rank, &ranks));
-    tessera_layout* layout = layout_for(ranks);
-    tessera_collection_options options;
-    ok(tessera_collection_defaults(&options));
-    options.optimizer = optimizer;
-    options.learning_rate = 0.05f;
-    options.seed = 7;
-    options.device = device;
-    options.stream = stream;
-    ok(tessera_collection_create(communicator, layout, &options, &collection));
-    ok(tessera_step_create(collection, &step));
-    tessera_layout_destroy(layout);
-  }
-  Collection(const Collection&) = delete;
-  Collection& operator=(const Collection&) = delete;
-  ~Collection() {
-    tessera_collection_destroy(collection);  // before its step
-    tessera_step_destroy(step);
+struct Stream {
+  explicit Stream(int device) : stream(device < 0 ? nullptr : gpu_stream(device)) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
     if (stream != nullptr) gpu_end_stream(stream);
   }
+  void* stream;
+};
+
+/// A rank's collection. GPUs' work is done in the order of a stream of its own.
+struct PlacedCollection : Stream, Collection {
+  explicit PlacedCollection(tessera_communicator* communicator, int device,
+                            const char* optimizer = "adam")
+      : Stream(device), Collection(communicator, optimizer, device, stream) {}
 
   std::map<std::string, std::vector<float>> tables() const {
     std::map<std::string, std::vector<float>> all;
@@ -115,11 +105,6 @@ struct Collection {
     }
     return all;
   }
-
-  int device, rank = 0;
-  void* stream;
-  tessera_collection* collection = nullptr;
-  tessera_step* step = nullptr;
 };
 
 /// What training shows: everything that was looked up on a rank, and what is left.
@@ -130,9 +115,8 @@ void append(std::vector<float>& to, const std::vector<float>& more) {
 }
 
 Seen train(tessera_communicator* communicator, int device) {
-  int ranks = 0;
-  ok(tessera_communicator_rank(communicator, nullptr, &ranks));
-  const Collection made(communicator, device);
+  const int ranks = ranks_of(communicator);
+  const PlacedCollection made(communicator, device);
   std::map<std::string, std::vector<float>> seen;
   for (int n = 0; n < kSteps; ++n) {
     const bool accumulates = n == 2;
@@ -181,8 +165,7 @@ std::vector<Seen> seen_on_threads(int ranks,
                                   const std::function<Seen(tessera_communicator*, int)>& f) {
   std::vector<Seen> seen(static_cast<std::size_t>(ranks));
   on_threads(ranks, [&](tessera_communicator* communicator) {
-    int rank = 0;
-    ok(tessera_communicator_rank(communicator, &rank, nullptr));
+    const int rank = rank_of(communicator);
     seen[static_cast<std::size_t>(rank)] = f(communicator, rank);
   });
   return seen;
@@ -234,7 +217,7 @@ TEST_CASE("C: a failure ends the wait of a rank in NCCL") {
   std::vector<std::thread> threads;
   for (int r = 0; r < 2; ++r)
     threads.emplace_back([&, r] {
-      const Collection made(all[static_cast<std::size_t>(r)], r);
+      const PlacedCollection made(all[static_cast<std::size_t>(r)], r);
       ok(tessera_barrier(all[static_cast<std::size_t>(r)]));  // both have one
       if (r == 1) return ok(tessera_communicator_fail(all[1], "no more data"));
       PlacedBatch batch(0, 0, 0, 2);
@@ -263,12 +246,11 @@ TEST_CASE("C: ranks whose tables are in other kinds of memory are told") {
 TEST_CASE("C: checkpoints and vocabularies are those of the host") {
   const TemporaryFolder folder;
   const std::string saves = folder.path, step_folder = saves + "/step-000000000003";
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   std::map<std::string, std::vector<float>> saved;
   std::vector<std::int64_t> rows[2];
   for (const int device : {0, -1}) {
-    const Collection made(communicator, device, "rowwise-adagrad:a,sgd:*");
+    const PlacedCollection made(communicator, device, "rowwise-adagrad:a,sgd:*");
     tessera_vocabulary* vocabulary = nullptr;
     ok(tessera_vocabulary_create(made.collection, 1, &vocabulary));
     PlacedBatch keys(-1, 5, 0, 1);
@@ -293,16 +275,15 @@ TEST_CASE("C: checkpoints and vocabularies are those of the host") {
     tessera_vocabulary_destroy(vocabulary);
   }
   CHECK(rows[0] == rows[1]);
-  const Collection again(communicator, 0);
+  const PlacedCollection again(communicator, 0);
   refused(tessera_load(again.collection, nullptr, step_folder.c_str()), TESSERA_DATA_ERROR,
           "the checkpoint has no 'a.m'");
   tessera_communicator_destroy(communicator);
 }
 
 TEST_CASE("C: what is not in the GPU's memory is named, and nothing is done") {
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
-  const Collection made(communicator, 0);
+  tessera_communicator* communicator = alone();
+  const PlacedCollection made(communicator, 0);
   PlacedBatch good(0, 0, 0, 1), hosts(-1, 0, 0, 1);
   const tessera_batch view = good.view(), wrong = hosts.view();
   Numbers<float> output(0, std::vector<float>(kSamples * kColumns));

@@ -47,44 +47,17 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-struct Collection {
-  explicit Collection(tessera_communicator* communicator, const char* optimizer = "adam") {
-    int ranks = 0;
-    ok(tessera_communicator_rank(communicator, &rank, &ranks));
-    tessera_layout* layout = layout_for(ranks);
-    tessera_collection_options options;
-    ok(tessera_collection_defaults(&options));
-    options.optimizer = optimizer;
-    options.learning_rate = 0.05f;
-    options.seed = 7;
-    ok(tessera_collection_create(communicator, layout, &options, &collection));
-    ok(tessera_step_create(collection, &step));
-    tessera_layout_destroy(layout);
+void add_tables(const Collection& from, Trained& to) {
+  for (std::size_t t = 0; t < kTables.size(); ++t) {
+    to.tables[t].resize(static_cast<std::size_t>(kTables[t].rows * kWidth));
+    ok(tessera_read_table(from.collection, kTables[t].name, -1, to.tables[t].data(), kWidth));
   }
-  Collection(const Collection&) = delete;
-  Collection& operator=(const Collection&) = delete;
-  ~Collection() {
-    tessera_collection_destroy(collection);  // before its step
-    tessera_step_destroy(step);
-  }
-
-  void add_tables(Trained& to) const {
-    for (std::size_t t = 0; t < kTables.size(); ++t) {
-      to.tables[t].resize(static_cast<std::size_t>(kTables[t].rows * kWidth));
-      ok(tessera_read_table(collection, kTables[t].name, -1, to.tables[t].data(), kWidth));
-    }
-  }
-
-  int rank = 0;
-  tessera_collection* collection = nullptr;
-  tessera_step* step = nullptr;
-};
+}
 
 Trained train_in_c(tessera_communicator* communicator) {
   Trained result;
   const Collection made(communicator);
-  int ranks = 0;
-  ok(tessera_communicator_rank(communicator, nullptr, &ranks));
+  const int ranks = ranks_of(communicator);
   for (int n = 0; n < kSteps; ++n) {
     const Batch batch(n, made.rank, ranks);
     const tessera_batch view = batch.view();
@@ -122,7 +95,7 @@ Trained train_in_c(tessera_communicator* communicator) {
   std::int64_t steps = 0;
   ok(tessera_steps(made.collection, &steps));
   CHECK(steps == kSteps);
-  made.add_tables(result);
+  add_tables(made, result);
   return result;
 }
 
@@ -237,9 +210,7 @@ TEST_CASE("C: training gives the bits of the C++ collection of the same layout")
 
     std::vector<Trained> in_c(static_cast<std::size_t>(ranks)), in_cpp(in_c.size());
     on_threads(ranks, [&](tessera_communicator* communicator) {
-      int rank = 0;
-      ok(tessera_communicator_rank(communicator, &rank, nullptr));
-      in_c[static_cast<std::size_t>(rank)] = train_in_c(communicator);
+      in_c[static_cast<std::size_t>(rank_of(communicator))] = train_in_c(communicator);
     });
     ts::run_ranks(ranks, [&](ts::ThreadCommunicator& communicator) {
       in_cpp[static_cast<std::size_t>(communicator.rank())] = train_in_cpp(communicator, plan);
@@ -257,9 +228,7 @@ TEST_CASE("C: the caller's messages carry the same bits as threads, and their fa
   constexpr int ranks = 3;
   std::vector<Trained> by_threads(ranks), by_messages(ranks);
   on_threads(ranks, [&](tessera_communicator* communicator) {
-    int rank = 0;
-    ok(tessera_communicator_rank(communicator, &rank, nullptr));
-    by_threads[static_cast<std::size_t>(rank)] = train_in_c(communicator);
+    by_threads[static_cast<std::size_t>(rank_of(communicator))] = train_in_c(communicator);
   });
   for (const bool fails : {false, true}) {
     Mailboxes mailboxes;
@@ -304,45 +273,30 @@ TEST_CASE("C: a rank that fails ends the others' waits with its text") {
 }
 
 TEST_CASE("C: gradients that are accumulated and clipped are those of one step") {
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   Trained once, twice;
   const Batch batch(0, 0, 1);
   const tessera_batch view = batch.view();
-  const auto gradients_of = [&](float by, std::vector<float>& pooled,
-                                std::vector<float>& sequence) {
-    pooled.assign(static_cast<std::size_t>(batch.samples * kColumns), by);
-    sequence.assign(static_cast<std::size_t>(batch.ids_of(3) * kWidth), by);
+  std::vector<float> output(static_cast<std::size_t>(batch.samples * kColumns));
+  const auto norm_of = [&](int times, float by, Trained& left) {
+    const Collection made(communicator, "sgd");
+    ok(tessera_route(made.step, &view));
+    ok(tessera_lookup(made.step, output.data(), kColumns));
+    const std::vector<float> pooled(output.size(), by),
+        sequence(static_cast<std::size_t>(batch.ids_of(3) * kWidth), by);
+    const tessera_sequence_gradient of_d{3, sequence.data(), kWidth};
+    const tessera_gradients gradients{pooled.data(), kColumns, &of_d, 1, nullptr};
+    for (int i = 0; i < times; ++i)  // another loss on the same vectors
+      ok(tessera_accumulate(made.step, &gradients));
+    std::vector<float> dense{3, 4};
+    double norm = 0;
+    ok(tessera_apply(made.collection, 0.5f, dense.data(), dense.size(), &norm));
+    CHECK(norm > 5);
+    CHECK(dense[1] == doctest::Approx(4 * 0.5 / norm));
+    add_tables(made, left);
+    return norm;
   };
-  std::vector<float> output(static_cast<std::size_t>(batch.samples * kColumns)), pooled, sequence;
-  double norm_once = 0, norm_twice = 0;
-  {
-    const Collection made(communicator, "sgd");
-    ok(tessera_route(made.step, &view));
-    ok(tessera_lookup(made.step, output.data(), kColumns));
-    gradients_of(0.5f, pooled, sequence);
-    const tessera_sequence_gradient of_d{3, sequence.data(), kWidth};
-    const tessera_gradients gradients{pooled.data(), kColumns, &of_d, 1, nullptr};
-    ok(tessera_accumulate(made.step, &gradients));
-    std::vector<float> dense{3, 4};
-    ok(tessera_apply(made.collection, 0.5f, dense.data(), dense.size(), &norm_once));
-    CHECK(norm_once > 5);
-    CHECK(dense[1] == doctest::Approx(4 * 0.5 / norm_once));
-    made.add_tables(once);
-  }
-  {
-    const Collection made(communicator, "sgd");
-    ok(tessera_route(made.step, &view));
-    ok(tessera_lookup(made.step, output.data(), kColumns));
-    gradients_of(0.25f, pooled, sequence);
-    const tessera_sequence_gradient of_d{3, sequence.data(), kWidth};
-    const tessera_gradients gradients{pooled.data(), kColumns, &of_d, 1, nullptr};
-    ok(tessera_accumulate(made.step, &gradients));
-    ok(tessera_accumulate(made.step, &gradients));  // another loss on the same vectors
-    std::vector<float> dense{3, 4};
-    ok(tessera_apply(made.collection, 0.5f, dense.data(), dense.size(), &norm_twice));
-    made.add_tables(twice);
-  }
+  const double norm_once = norm_of(1, 0.5f, once), norm_twice = norm_of(2, 0.25f, twice);
   CHECK(norm_once == norm_twice);
   CHECK(once == twice);
   tessera_communicator_destroy(communicator);
@@ -370,7 +324,7 @@ TEST_CASE("C: checkpoints, vocabularies and frozen tables") {
     mine.resize(keys.ids.size());
     ok(tessera_vocabulary_learn(vocabulary, &view, mine.data()));
     CHECK(std::any_of(mine.begin(), mine.end(), [](std::int64_t row) { return row != 0; }));
-    made.add_tables(saved[static_cast<std::size_t>(made.rank)]);
+    add_tables(made, saved[static_cast<std::size_t>(made.rank)]);
     int states = 0;
     std::int64_t columns = 0;
     ok(tessera_table_states(made.collection, "a", 0, &states, &columns));
@@ -380,8 +334,7 @@ TEST_CASE("C: checkpoints, vocabularies and frozen tables") {
     tessera_vocabulary_destroy(vocabulary);
   });
 
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   const Collection loaded(communicator, "rowwise-adagrad:a,sgd:*");
   tessera_vocabulary* vocabulary = nullptr;
   ok(tessera_vocabulary_create(loaded.collection, 1, &vocabulary));
@@ -442,8 +395,7 @@ TEST_CASE("C: checkpoints, vocabularies and frozen tables") {
 }
 
 TEST_CASE("C: wrong input is named, and nothing is written") {
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   const Collection made(communicator);
   tessera_layout* layout = nullptr;
   const auto create = [&](const std::vector<tessera_table>& tables,
@@ -591,8 +543,7 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
 }
 
 TEST_CASE("C: ids outside their table are zero vectors where that is asked for, and counted") {
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   const tessera_table table{"t", 5, 4, nullptr};
   tessera_layout* layout = nullptr;
   ok(tessera_layout_create(&table, 1, nullptr, 0, 1, 0, nullptr, &layout));
@@ -620,8 +571,7 @@ TEST_CASE("C: ids outside their table are zero vectors where that is asked for, 
 }
 
 TEST_CASE("C: a child of fork is told that it may not go on") {
-  tessera_communicator* communicator = nullptr;
-  ok(tessera_communicator_self(&communicator));
+  tessera_communicator* communicator = alone();
   const pid_t child = ::fork();
   if (child == 0) {
     const bool told = tessera_barrier(communicator) == TESSERA_INVALID_ARGUMENT &&
