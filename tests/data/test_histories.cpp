@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <support/bytes_of.hpp>
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 
@@ -26,14 +27,6 @@ using namespace tessera;
 
 namespace {
 
-ByteSource bytes_of(std::string text, std::size_t at_a_time) {
-  return [text = std::move(text), at_a_time, at = std::size_t{0}](std::span<char> chunk) mutable {
-    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
-    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
-    at += count;
-    return count;
-  };
-}
 HistoryReader read(const std::string& text, HistoryReaderOptions options = {},
                    std::size_t at_a_time = 1000) {
   return {bytes_of(text, at_a_time), "e.csv", std::move(options)};

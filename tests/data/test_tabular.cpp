@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <support/bytes_of.hpp>
 #include <support/message_of.hpp>
 #include <support/temporary_folder.hpp>
 #include <support/text_of.hpp>
@@ -39,15 +40,6 @@ const std::string kSchema =
 
 std::string fault(const std::string& text) {
   return message_of<DataError>([&] { parse_schema(text, "s.yaml"); });
-}
-
-ByteSource bytes_of(std::string text, std::size_t at_a_time) {
-  return [text = std::move(text), at_a_time, at = std::size_t{0}](std::span<char> chunk) mutable {
-    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
-    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
-    at += count;
-    return count;
-  };
 }
 
 using Records = std::vector<std::vector<std::string>>;

@@ -5,6 +5,8 @@
 // the fields nor the error. Samples that are read have labels, finite numbers and keys in order.
 #include <tessera_data/tabular.hpp>
 
+#include "../support/bytes_of.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,21 +19,12 @@ using namespace tessera;
 
 namespace {
 
-ByteSource source(std::string_view text, std::size_t at_a_time) {
-  return [=, at = std::size_t{0}](std::span<char> chunk) mutable {
-    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
-    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
-    at += count;
-    return count;
-  };
-}
-
 /// Every field with its length, or what was wrong.
 std::string fields(std::string_view text, std::size_t at_a_time, CsvReaderOptions options) {
   std::string all;
   try {
     options.chunk_bytes = at_a_time;
-    CsvReader reader(source(text, at_a_time), "fuzz", options);
+    CsvReader reader(bytes_of(std::string(text), at_a_time), "fuzz", options);
     for (auto record = reader.next(); !record.empty(); record = reader.next()) {
       all += fmt::format("\n{}", reader.line());
       for (const std::string_view field : record) all += fmt::format(" {}:{}", field.size(), field);
@@ -54,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         CsvReaderOptions{.quote = 0, .columns = {"a", "b"}, .empty_words = {"NA", "1"}}})
     if (fields(text, 1, options) != fields(text, 1 << 16, options)) std::abort();
   try {
-    TabularReader reader(source(text, 5), "fuzz", schema, ",", BadLines::skip);
+    TabularReader reader(bytes_of(std::string(text), 5), "fuzz", schema, ",", BadLines::skip);
     TabularBlock block;
     while (reader.read(3, block) > 0) {
       if (block.labels.size() != static_cast<std::size_t>(block.size) ||

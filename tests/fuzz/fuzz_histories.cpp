@@ -5,6 +5,7 @@
 // user, the same in memory and by runs on disk, and however the bytes come in.
 #include <tessera_data/history_reader.hpp>
 
+#include "../support/bytes_of.hpp"
 #include "../support/fuzz_bytes.hpp"
 
 #include <fmt/format.h>
@@ -19,20 +20,11 @@ using namespace tessera;
 
 namespace {
 
-ByteSource source(std::string_view text, std::size_t at_a_time) {
-  return [=, at = std::size_t{0}](std::span<char> chunk) mutable {
-    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
-    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
-    at += count;
-    return count;
-  };
-}
-
 /// All that was read, or what was wrong.
 std::string outcome(std::string_view text, std::size_t at_a_time, std::size_t memory,
                     BadLines bad_lines) {
   try {
-    const HistoryReader reader(source(text, at_a_time), "fuzz",
+    const HistoryReader reader(bytes_of(std::string(text), at_a_time), "fuzz",
                                {.label = "label", .bad_lines = bad_lines, .memory_bytes = memory});
     const Histories histories = reader.histories();
     fuzz::expect(histories.users() > 0 && histories.offsets.front() == 0 &&
