@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <support/message_of.hpp>
+#include <support/replaced.hpp>
 #include <support/text_of.hpp>
 
 #include <unistd.h>
@@ -51,12 +52,6 @@ void write_files(const Folder& folder) {
   folder.write("p/c", "\4\0\2"s);
   folder.write("p/a", "\x2b\1\0\0\1\0"s);  // 299, 0, 1
   folder.write("p/l", "\0\0\0\0\0\0\0\0\xff\x5d\xd0\xb2\0\0\0\0\7\0\0\0\0\0\0\0"s);
-}
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
 }
 
 }  // namespace

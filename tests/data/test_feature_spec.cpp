@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <support/message_of.hpp>
+#include <support/replaced.hpp>
 
 #include <unistd.h>
 #include <cstdio>
@@ -93,10 +94,9 @@ const std::string kSpec =
     "features:\n    - 67yu.bin\n    files:\n"
     "    - train/67yu.bin\n    type: split_binary\n";
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
+/// Checks what is said of the specification above with `to` in place of `from`.
+void check_changed(std::string_view from, std::string_view to, const std::string& part) {
+  check_fault(replaced(kSpec, from, to), part);
 }
 
 }  // namespace
@@ -175,41 +175,35 @@ TEST_CASE("the default specification of the format") {
 TEST_CASE("what is wrong with a specification, and where") {
   check_fault("", "the file must be a mapping");
   check_fault("feature_spec: {}\n", "'channel_spec' is missing");
-  check_fault(replaced(kSpec, "int32", "int33"),
-              "line 12: feature '67yu.bin': dtype 'int33' is none of");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 129"),
-              "cardinality 129 is not in 1 .. 128");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 0"), "cardinality 0");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: -1"), "'-1' is not a whole number");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: auto"),
-              "'auto' is not a whole number");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"),
-              "is not a whole number of 64 bits");
-  check_fault(replaced(kSpec, "cardinality: 126", "hotness: 0"), "hotness 0 is not in 1 ..");
-  check_fault(replaced(kSpec, "cardinality: 126", "hotness: x"), "'x' is not a whole number");
-  check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, hotness: 2}"),
-              "hotness 2 is for features of ids");
-  check_fault(replaced(kSpec, "cardinality: 126", "padding: 0"),
-              "padding must be -1, of a feature");
-  check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, padding: -1}"),
-              "padding must be -1, of a feature of ids");
+  check_changed("int32", "int33", "line 12: feature '67yu.bin': dtype 'int33' is none of");
+  check_changed("cardinality: 126", "cardinality: 129", "cardinality 129 is not in 1 .. 128");
+  check_changed("cardinality: 126", "cardinality: 0", "cardinality 0");
+  check_changed("cardinality: 126", "cardinality: -1", "'-1' is not a whole number");
+  check_changed("cardinality: 126", "cardinality: auto", "'auto' is not a whole number");
+  check_changed("cardinality: 126", "cardinality: 99999999999999999999",
+                "is not a whole number of 64 bits");
+  check_changed("cardinality: 126", "hotness: 0", "hotness 0 is not in 1 ..");
+  check_changed("cardinality: 126", "hotness: x", "'x' is not a whole number");
+  check_changed("{dtype: float16}", "{dtype: float16, hotness: 2}",
+                "hotness 2 is for features of ids");
+  check_changed("cardinality: 126", "padding: 0", "padding must be -1, of a feature");
+  check_changed("{dtype: float16}", "{dtype: float16, padding: -1}",
+                "padding must be -1, of a feature of ids");
   for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
-    check_fault(replaced(kSpec, "a/shop", file),
-                "line 33: files must be paths inside the specification's folder, without '..'");
-  check_fault(replaced(kSpec, "    cardinality: 126\n", ""), "categorical feature 'shop' needs");
-  check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shop\n"), "'shop' is listed twice");
-  check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shoes\n"), "'shoes' is not in feature_spec");
-  check_fault(replaced(kSpec, "{features: [shop]", "{features: [click]"),
-              "'click' is in two chunks of source 'train'");
-  check_fault(replaced(kSpec, "metadata", "feature_spec"),
-              "line 22, column 1: the key was there before");
-  check_fault(replaced(kSpec, "*id001", "*id002"), "the referenced anchor is not defined");
-  check_fault(replaced(kSpec, "    cardinality: 100000", "\tcardinality: 100000"),
-              "line 12, column 2");
-  check_fault(replaced(kSpec, "  age:", "    age:"), "line 15, column 5: the key was there before");
-  check_fault(replaced(kSpec, "[click]", "[click"), "line 31");
-  check_fault(replaced(kSpec, "dtype: bool", "dtype: !!str bool"), "tags are not read");
-  check_fault(replaced(kSpec, "dtype: bool", "dtype: 'bool"), "line 17");
+    check_changed("a/shop", file,
+                  "line 33: files must be paths inside the specification's folder, without '..'");
+  check_changed("    cardinality: 126\n", "", "categorical feature 'shop' needs");
+  check_changed("  - 67yu.bin\n", "  - shop\n", "'shop' is listed twice");
+  check_changed("  - 67yu.bin\n", "  - shoes\n", "'shoes' is not in feature_spec");
+  check_changed("{features: [shop]", "{features: [click]",
+                "'click' is in two chunks of source 'train'");
+  check_changed("metadata", "feature_spec", "line 22, column 1: the key was there before");
+  check_changed("*id001", "*id002", "the referenced anchor is not defined");
+  check_changed("    cardinality: 100000", "\tcardinality: 100000", "line 12, column 2");
+  check_changed("  age:", "    age:", "line 15, column 5: the key was there before");
+  check_changed("[click]", "[click", "line 31");
+  check_changed("dtype: bool", "dtype: !!str bool", "tags are not read");
+  check_changed("dtype: bool", "dtype: 'bool", "line 17");
   check_fault(kSpec + "---\na: b\n", "one document");
   check_fault(std::string(100, '[') + std::string(100, ']'), "nested too deeply");
   std::string deep;

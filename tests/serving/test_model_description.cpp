@@ -12,6 +12,7 @@
 #include <tessera_serving/model_description.hpp>
 
 #include <support/message_of.hpp>
+#include <support/replaced.hpp>
 #include <support/temporary_folder.hpp>
 #include <support/text_of.hpp>
 
@@ -43,12 +44,6 @@ ModelDescription example() {
                      {"city", 7, 4, CategoryKey::text, KeyRows::hash, ~std::uint64_t{0}, {}, 0, {}},
                      {"user", 9, 4, CategoryKey::text, KeyRows::vocabulary, 0, {}, {}, -1}},
           .features = {{"C1", "C1", Pooling::sum, false}, {"cities", "city", Pooling::mean, true}}};
-}
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  const std::size_t at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
 }
 
 std::string fault_of(const std::string& text) {
