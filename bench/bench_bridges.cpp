@@ -19,22 +19,18 @@
 #include <string>
 #include <vector>
 
+#include "times.hpp"
+
 namespace {
 
 namespace ts = tessera;
+using namespace tessera::bench;
 
 constexpr int kTables = 26, kWidth = 16, kColumns = kTables * kWidth;
 constexpr std::int64_t kRows = 100'000;
-using Clock = std::chrono::steady_clock;
 
 void ok(tessera_status status) {
   if (status != TESSERA_OK) throw std::runtime_error(tessera_last_error());
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 void step(benchmark::State& state) {

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -23,7 +22,10 @@
 #include <random>
 #include <vector>
 
+#include "times.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
 
@@ -72,11 +74,13 @@ struct Model {
         .features = 1, .batch = kBatch, .ids = ids, .offsets = {}, .weights = {}});
     tables.backward(pooled, MatrixView<const float>(gradient.data(), kBatch, kWidth));
   }
+  /// Returns what a step takes, the mean of so many.
+  double step_seconds(int steps) {
+    const auto begin = Clock::now();
+    for (int i = 0; i < steps; ++i) step();
+    return seconds_since(begin) / steps;
+  }
 };
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 void bm_memcpy(benchmark::State& state) {
   const std::vector<char> from(kBytes, 1);
@@ -159,20 +163,16 @@ void bm_async_save(benchmark::State& state) {
   std::int64_t number = 0, steps = 0;
   for (int i = 0; i < 50; ++i) model.step();
   for (auto _ : state) {
-    auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < 50; ++i) model.step();
-    quiet += seconds_since(begin) / 50;
-    begin = std::chrono::steady_clock::now();
+    quiet += model.step_seconds(50);
+    auto begin = Clock::now();
     AsyncSave save(model.communicator, folder.path, model.contents, number++);
     begin_pause += seconds_since(begin);
     for (bool published = false; !published;) {
-      begin = std::chrono::steady_clock::now();
-      model.step();
-      const double step = seconds_since(begin);
+      const double step = seconds([&] { model.step(); });
       longest = std::max(longest, step);
       busy += step;
       ++steps;
-      begin = std::chrono::steady_clock::now();
+      begin = Clock::now();
       published = save.poll(model.communicator).has_value();
       if (published) publish += seconds_since(begin);
     }
@@ -196,13 +196,9 @@ void bm_increment(benchmark::State& state) {
   std::int64_t step = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < 100; ++i) model.step();
-    quiet += seconds_since(begin) / 100;
+    quiet += model.step_seconds(100);
     ChangedRows changed(model.contents);
-    begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < 100; ++i) model.step();
-    watched += seconds_since(begin) / 100;
+    watched += model.step_seconds(100);
     state.ResumeTiming();
     save_increment(model.communicator, folder.path, changed, base, ++step);
   }

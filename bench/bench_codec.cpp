@@ -11,21 +11,18 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
 #include <vector>
 
+#include "times.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 template <class C>
 void bench_codec(benchmark::State& state) {
@@ -40,26 +37,18 @@ void bench_codec(benchmark::State& state) {
   const Host host;
   std::vector<double> copies, encodes, decodes;
   for (auto _ : state) {
-    auto begin = Clock::now();
-    std::memcpy(decoded.data(), floats.data(), floats.size() * sizeof(float));
-    benchmark::ClobberMemory();
-    copies.push_back(seconds(begin));
+    copies.push_back(seconds([&] {
+      std::memcpy(decoded.data(), floats.data(), floats.size() * sizeof(float));
+      benchmark::ClobberMemory();
+    }));
     const typename op::EncodeRows<C>::Job encode[] = {
         {floats.data(), width, encoded.data(), rows, width, nullptr}};
-    begin = Clock::now();
-    op::run<op::EncodeRows<C>>(host, {encode});
-    encodes.push_back(seconds(begin));
+    encodes.push_back(seconds([&] { op::run<op::EncodeRows<C>>(host, {encode}); }));
     const typename op::DecodeRows<C>::Job decode[] = {
         {encoded.data(), decoded.data(), width, rows, width, nullptr, false}};
-    begin = Clock::now();
-    op::run<op::DecodeRows<C>>(host, {decode});
-    decodes.push_back(seconds(begin));
+    decodes.push_back(seconds([&] { op::run<op::DecodeRows<C>>(host, {decode}); }));
     state.SetIterationTime(encodes.back() + decodes.back());
   }
-  const auto median = [](std::vector<double>& v) {
-    std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-    return v[v.size() / 2];
-  };
   const double copy = median(copies);
   state.counters["encode_of_memcpy"] = copy / median(encodes);
   state.counters["decode_of_memcpy"] = copy / median(decodes);

@@ -25,7 +25,10 @@
 #include <thread>
 #include <vector>
 
+#include "times.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
 
@@ -33,7 +36,6 @@ constexpr int kRanks = 2, kTables = 8, kWidth = 64, kBatches = 4, kSteps = 12;
 constexpr std::int64_t kRows = 200'000, kSamples = 2048, kColumns = kTables * kWidth;
 constexpr const char* kNames[kTables] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
-using Clock = std::chrono::steady_clock;
 double milliseconds(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
@@ -94,12 +96,6 @@ struct Distant {
   void interrupt(const std::string& text) { inner.interrupt(text); }
 };
 using Comm = CountingCommunicator<Distant>;
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 template <bool kDeduplicate, class... Policies>
 void exchange_policies(benchmark::State& state) {

@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -25,7 +24,10 @@
 #include <utility>
 #include <vector>
 
+#include "times.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
 
@@ -34,7 +36,6 @@ constexpr std::int64_t kRows = 100'000, kSamples = 2048;
 constexpr const char* kNames[kTables] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
 using Comm = CountingCommunicator<ThreadCommunicator>;
-using Clock = std::chrono::steady_clock;
 
 Layout row_wise(int ranks, int tables) {
   std::vector<TableSpec> specs;
@@ -93,11 +94,6 @@ struct Model {
   }
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
-
 /// Of pairs of neighbours in time.
 double median_ratio(const std::vector<double>& times, const std::vector<double>& of) {
   std::vector<double> ratios;
@@ -127,8 +123,7 @@ void reports(benchmark::State& state) {
           benchmark::DoNotOptimize(reported.e.step_report());
         }
         threads.barrier();
-        if (c.rank() == 0 && s >= 0)
-          times[kind].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        if (c.rank() == 0 && s >= 0) times[kind].push_back(seconds_since(begin));
       }
   });
   for (auto _ : state) state.SetIterationTime(median(times[without]));
@@ -165,8 +160,7 @@ void clipping(benchmark::State& state) {
         if (kind == by_value) other.step(ids, ClipByValue{1e-3f});
         if (kind == by_row) other.step(ids, ClipByRowNorm{1e-3f});
         threads.barrier();
-        if (c.rank() == 0 && s >= 0)
-          times[kind].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        if (c.rank() == 0 && s >= 0) times[kind].push_back(seconds_since(begin));
       }
   });
   for (auto _ : state) state.SetIterationTime(median(times[never]));
@@ -202,7 +196,7 @@ void groups(benchmark::State& state) {
         run();
         threads.barrier();
         if (c.rank() != 0 || s < 0) return;
-        times[kind].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+        times[kind].push_back(seconds_since(begin));
         calls[kind] = c.total().calls;
         bytes[kind] = c.total().bytes;
       };

@@ -67,26 +67,8 @@ void lookup(benchmark::State& state, Shape shape) {
                                                            static_cast<std::size_t>(entries)),
                              shape.bag, output.data(), distance);
   };
-  std::int64_t turn = 0;
-  const int distance = best_distance([&](int d) { limit(turn++ % batches, d); });
-
-  ours(turn++ % batches);
-  std::vector<double> limit_times, times;
-  for (auto _ : state) {
-    // Different batches: neither finds its rows in a cache because the other just read them.
-    limit_times.push_back(seconds([&] { limit(turn++ % batches, distance); }));
-    times.push_back(seconds([&] { ours(turn++ % batches); }));
-    state.SetIterationTime(times.back());
-  }
-  const double time = median(times);
-  state.counters["limit_ms"] = median(limit_times) * 1e3;
-  state.counters["ms"] = time * 1e3;
-  state.counters["limit_share"] = median(limit_times) / time;
-  // where other work disturbs the medians
-  state.counters["best_share"] = std::ranges::min(limit_times) / std::ranges::min(times);
-  state.counters["ids/s"] = static_cast<double>(entries) / time;
-  state.counters["bytes/s"] =
-      static_cast<double>(entries * row_bytes + shape.batch * shape.tables * Width * 4) / time;
+  run_beside_limit(state, batches, entries,
+                   entries * row_bytes + shape.batch * shape.tables * Width * 4, ours, limit);
 }
 
 template <Element T, int Width>

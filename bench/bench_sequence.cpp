@@ -14,23 +14,19 @@
 #include <dnnl.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "times.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
 
 constexpr int kHeads = 4, kAttention = 32, kHidden = 32;
 constexpr std::int64_t kWidth = 128;
-
-double seconds(const auto& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 void block(benchmark::State& state) {
   const std::int64_t sequences = state.range(0), length = state.range(1);
@@ -70,10 +66,6 @@ void block(benchmark::State& state) {
     theirs.push_back(seconds(product));
     state.SetIterationTime(ours.back());
   }
-  const auto median = [](std::vector<double>& v) {
-    std::nth_element(v.begin(), v.begin() + std::ssize(v) / 2, v.end());
-    return v[v.size() / 2];
-  };
   state.counters["share"] = median(theirs) / median(ours);
   state.counters["gflops"] = flops / median(ours) / 1e9;
   state.counters["product_gflops"] =

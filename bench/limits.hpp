@@ -15,13 +15,14 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
+
+#include "times.hpp"
 
 namespace tessera::bench {
 
@@ -45,19 +46,6 @@ class HugeArray {
   std::int64_t count_;
   T* data_;
 };
-
-template <class F>
-double seconds(const F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-inline double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
 
 /// Ids of a table: uniform, or Zipf-distributed with exponent `skew` (inverted by its integral),
 /// hot rows anywhere in the table or, with `by_frequency`, at its beginning.
@@ -193,6 +181,30 @@ int best_distance(const F& f) {
     for (std::size_t i = 0; i < distances.size(); ++i)
       best[i] = std::min(best[i], seconds([&] { f(distances[i]); }));
   return distances[static_cast<std::size_t>(std::ranges::min_element(best) - best.begin())];
+}
+
+/// Runs ours(batch) and limit(batch, distance) in turn. Different batches: neither finds its rows in
+/// a cache because the other just read them.
+template <class State, class Ours, class Limit>
+void run_beside_limit(State& state, std::int64_t batches, std::int64_t entries, std::int64_t bytes,
+                      const Ours& ours, const Limit& limit) {
+  std::int64_t turn = 0;
+  const int distance = best_distance([&](int d) { limit(turn++ % batches, d); });
+  ours(turn++ % batches);
+  std::vector<double> limit_times, times;
+  for (auto _ : state) {
+    limit_times.push_back(seconds([&] { limit(turn++ % batches, distance); }));
+    times.push_back(seconds([&] { ours(turn++ % batches); }));
+    state.SetIterationTime(times.back());
+  }
+  const double time = median(times);
+  state.counters["limit_ms"] = median(limit_times) * 1e3;
+  state.counters["ms"] = time * 1e3;
+  state.counters["limit_share"] = median(limit_times) / time;
+  // where other work disturbs the medians
+  state.counters["best_share"] = std::ranges::min(limit_times) / std::ranges::min(times);
+  state.counters["ids/s"] = static_cast<double>(entries) / time;
+  state.counters["bytes/s"] = static_cast<double>(bytes) / time;
 }
 
 }  // namespace tessera::bench
