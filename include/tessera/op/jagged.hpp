@@ -87,12 +87,7 @@ struct ScatterJagged {
 /// to[r] = from[place(r)], or 0 if row r has no place.
 template <class Place>
 struct GatherJagged {
-  struct Parameters {
-    Sequences sequences;
-    Place place;
-    MatrixView<const float> from;
-    MatrixView<float> to;
-  };
+  using Parameters = typename ScatterJagged<Place>::Parameters;
 };
 
 /// to[s] = the sum or the mean of a sequence's rows, added in their order; 0 for an empty one.
@@ -107,12 +102,7 @@ struct SegmentSum {
 
 /// The way back: to[r] = from[s] for every row of sequence s, over its length for means.
 struct SpreadSegments {
-  struct Parameters {
-    Sequences sequences;
-    bool mean = false;
-    MatrixView<const float> from;
-    MatrixView<float> to;
-  };
+  using Parameters = SegmentSum::Parameters;
 };
 
 /// Of every column of every sequence: e^(x - max) over their sum.
