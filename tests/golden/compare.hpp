@@ -27,13 +27,13 @@ inline constexpr double kRelative = 1e-4, kAbsolute = 1e-5;
 /// The first deviation that any rank of one run saw; shared by the ranks.
 class Verdict {
  public:
-  void compare(std::string_view what, std::span<const float> found,
-               std::span<const float> expected) {
+  void compare(std::string_view what, std::span<const float> found, std::span<const float> expected,
+               double absolute = kAbsolute) {
     if (found.size() != expected.size())
       return fail(fmt::format("{}: {} values, expected {}", what, found.size(), expected.size()));
     for (std::size_t i = 0; i < found.size(); ++i)
       if (!(std::abs(double{found[i]} - expected[i]) <=
-            kAbsolute + kRelative * std::abs(double{expected[i]})))
+            absolute + kRelative * std::abs(double{expected[i]})))
         return fail(
             fmt::format("{}: element {} is {}, expected {}", what, i, found[i], expected[i]));
   }
