@@ -24,7 +24,7 @@ void check_counts(Collective collective, int rank, int ranks, std::string_view b
                   std::size_t elements, std::span<const std::size_t> counts);
 
 void check_own_count(Collective collective, int rank, std::string_view buffer, std::size_t elements,
-                     std::size_t count);
+                     std::span<const std::size_t> counts);
 
 void check_root(int rank, int ranks, int root);
 
@@ -118,7 +118,8 @@ TESSERA_INLINE void check_counts(Collective collective, int rank, int ranks,
 }
 
 TESSERA_INLINE void check_own_count(Collective collective, int rank, std::string_view buffer,
-                                    std::size_t elements, std::size_t count) {
+                                    std::size_t elements, std::span<const std::size_t> counts) {
+  const std::size_t count = counts[static_cast<std::size_t>(rank)];
   require(elements == count,
           "{} on rank {}: counts[{}] is {}, but this rank's {} buffer has {} elements",
           name_of(collective), rank, rank, count, buffer, elements);

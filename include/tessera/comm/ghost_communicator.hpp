@@ -96,8 +96,7 @@ class GhostCommunicator {
                   std::span<const std::size_t> counts) {
     constexpr Collective call = Collective::all_gather;
     detail::check_counts(call, rank_, size_, "receive", receive.size(), counts);
-    detail::check_own_count(call, rank_, "send", send.size(),
-                            counts[static_cast<std::size_t>(rank_)]);
+    detail::check_own_count(call, rank_, "send", send.size(), counts);
     count_link([&](std::size_t peer) { return sizeof(T) * std::max(send.size(), counts[peer]); });
     if (played(std::as_writable_bytes(receive))) return;
     const std::span<std::byte> bytes = std::as_writable_bytes(receive);
@@ -121,7 +120,7 @@ class GhostCommunicator {
     constexpr Collective call = Collective::reduce_scatter;
     const std::size_t own = static_cast<std::size_t>(rank_);
     detail::check_counts(call, rank_, size_, "send", send.size(), counts);
-    detail::check_own_count(call, rank_, "receive", receive.size(), counts[own]);
+    detail::check_own_count(call, rank_, "receive", receive.size(), counts);
     count_link([&](std::size_t peer) { return sizeof(T) * std::max(counts[peer], counts[own]); });
     const T* from = send.data() + begin(counts, own);
     for (T& value : receive) value = times_ranks(*from++);

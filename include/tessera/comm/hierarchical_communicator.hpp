@@ -56,8 +56,7 @@ class HierarchicalCommunicator {
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
     detail::check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
-    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(),
-                            counts[index(rank())]);
+    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(), counts);
     // From the ranks with this one's place on every node, then from the node's.
     std::vector<std::size_t> of_place(nodes()), of_local(places(), 0);
     for (std::size_t p = 0; p < places(); ++p)
@@ -96,8 +95,7 @@ class HierarchicalCommunicator {
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
     detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                            counts[index(rank())]);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts);
     reduce_blocks<T>(Collective::reduce_scatter, Reduction::sum, send, counts, receive);
   }
 

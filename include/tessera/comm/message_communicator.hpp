@@ -80,8 +80,7 @@ class MessageCommunicator {
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                    counts[static_cast<std::size_t>(rank())]);
+    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts);
     std::fill(state_->counts.begin(), state_->counts.end(), receive.size());
     agree(make_header<T>(Collective::reduce_scatter, send.size()), counts, state_->counts);
     reduce_blocks<T>(send, receive, counts, Reduction::sum);

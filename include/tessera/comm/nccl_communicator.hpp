@@ -144,8 +144,7 @@ class NcclCommunicator {
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                   std::span<const std::size_t> counts) {
     detail::check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
-    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(),
-                            counts[static_cast<std::size_t>(rank())]);
+    detail::check_own_count(Collective::all_gather, rank(), "send", send.size(), counts);
     session_->run(detail::make_header<T>(Collective::all_gather, send.size()),
                   std::vector<std::size_t>(counts.size(), send.size()), counts, std::as_bytes(send),
                   std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
@@ -186,8 +185,7 @@ class NcclCommunicator {
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
     detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                            counts[static_cast<std::size_t>(rank())]);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts);
     session_->run(detail::make_header<T>(Collective::reduce_scatter, send.size()), counts,
                   std::vector<std::size_t>(counts.size(), receive.size()), std::as_bytes(send),
                   std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {

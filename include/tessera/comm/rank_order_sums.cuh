@@ -90,8 +90,7 @@ class RankOrderSums {
     if (!in_order<T>(Reduction::sum))
       return inner_.template reduce_scatter<T>(send, receive, counts);
     detail::check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
-                            counts[static_cast<std::size_t>(rank())]);
+    detail::check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts);
     add_up<T>(send, counts, receive);
   }
 

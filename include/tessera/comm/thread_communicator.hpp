@@ -89,8 +89,7 @@ class BasicThreadCommunicator {
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
                       std::span<const std::size_t> counts) {
     detail::check_counts(Collective::reduce_scatter, rank_, size(), "send", send.size(), counts);
-    detail::check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(),
-                            counts[static_cast<std::size_t>(rank_)]);
+    detail::check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(), counts);
     Call call = make_call<T>(Collective::reduce_scatter, send, receive);
     call.send_counts = counts.data();
     // All counts, not only this rank's: they say where its block begins in the peers' memory.
