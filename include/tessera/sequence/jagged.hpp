@@ -68,10 +68,19 @@ void check_jagged(const Backend& backend, const char* function,
   check_offsets(backend, function, jagged.offsets, jagged.values.rows);
 }
 
-inline void check_matrix(const char* function, const char* what, std::int64_t rows,
-                         std::int64_t columns, std::int64_t need_rows, std::int64_t need_columns) {
-  require(rows == need_rows && columns == need_columns, "{}: {} is {} x {}, must be {} x {}",
-          function, what, rows, columns, need_rows, need_columns);
+inline void check_matrix(const char* function, const char* what, MatrixView<const float> matrix,
+                         std::int64_t rows, std::int64_t columns) {
+  require(matrix.rows == rows && matrix.columns == columns, "{}: {} is {} x {}, must be {} x {}",
+          function, what, matrix.rows, matrix.columns, rows, columns);
+}
+
+template <class Backend>
+void check_rows(const Backend&, const char* function, std::span<const std::int64_t> rows,
+                std::int64_t end) {
+  if constexpr (Backend::host_readable)
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      require(rows[i] >= -1 && rows[i] < end, "{}: rows[{}] is {}, of {} rows", function, i,
+              rows[i], end);
 }
 
 /// Checks two parts, sequence by sequence, and the matrix that holds both.
@@ -86,7 +95,7 @@ void check_parts(const Backend& backend, const char* function, const char* what,
   require(first.values.columns == second.values.columns,
           "{}: {} and {} columns; both need the same", function, first.values.columns,
           second.values.columns);
-  check_matrix(function, what, joined.rows, joined.columns, first.values.rows + second.values.rows,
+  check_matrix(function, what, joined, first.values.rows + second.values.rows,
                first.values.columns);
 }
 
@@ -103,8 +112,8 @@ void jagged_to_padded_dense(const Backend& backend, JaggedView<const float> jagg
   constexpr const char* name = "jagged_to_padded_dense";
   require(max_length > 0, "{}: max_length must be positive, got {}", name, max_length);
   detail::check_jagged(backend, name, jagged);
-  detail::check_matrix(name, "the padded matrix", padded.rows, padded.columns,
-                       jagged.sequences() * max_length, jagged.values.columns);
+  detail::check_matrix(name, "the padded matrix", padded, jagged.sequences() * max_length,
+                       jagged.values.columns);
   op::run<op::ZeroRows>(
       backend, {padded.data, padded.stride, padded.rows, static_cast<int>(padded.columns)});
   op::run<op::ScatterJagged<op::PaddedPlace>>(
@@ -120,8 +129,8 @@ void padded_dense_to_jagged(const Backend& backend, MatrixView<const float> padd
   constexpr const char* name = "padded_dense_to_jagged";
   require(max_length > 0, "{}: max_length must be positive, got {}", name, max_length);
   detail::check_jagged(backend, name, jagged);
-  detail::check_matrix(name, "the padded matrix", padded.rows, padded.columns,
-                       jagged.sequences() * max_length, jagged.values.columns);
+  detail::check_matrix(name, "the padded matrix", padded, jagged.sequences() * max_length,
+                       jagged.values.columns);
   op::run<op::GatherJagged<op::PaddedPlace>>(
       backend, {jagged.shape(), {max_length, keep == Keep::last}, padded, jagged.values});
 }
@@ -154,12 +163,8 @@ void split_jagged(const Backend& backend, MatrixView<const float> joined, Jagged
 template <class Backend>
 void gather_rows(const Backend& backend, MatrixView<const float> from,
                  std::span<const std::int64_t> rows, MatrixView<float> to) {
-  detail::check_matrix("gather_rows", "the result", to.rows, to.columns,
-                       static_cast<std::int64_t>(rows.size()), from.columns);
-  if constexpr (Backend::host_readable)
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      require(rows[i] >= -1 && rows[i] < from.rows, "gather_rows: rows[{}] is {}, of {} rows", i,
-              rows[i], from.rows);
+  detail::check_matrix("gather_rows", "the result", to, std::ssize(rows), from.columns);
+  detail::check_rows(backend, "gather_rows", rows, from.rows);
   op::run<op::GatherJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
 }
 
@@ -167,12 +172,8 @@ void gather_rows(const Backend& backend, MatrixView<const float> from,
 template <class Backend>
 void scatter_rows(const Backend& backend, MatrixView<const float> from,
                   std::span<const std::int64_t> rows, MatrixView<float> to) {
-  detail::check_matrix("scatter_rows", "the source", from.rows, from.columns,
-                       static_cast<std::int64_t>(rows.size()), to.columns);
-  if constexpr (Backend::host_readable)
-    for (std::size_t i = 0; i < rows.size(); ++i)
-      require(rows[i] >= -1 && rows[i] < to.rows, "scatter_rows: rows[{}] is {}, of {} rows", i,
-              rows[i], to.rows);
+  detail::check_matrix("scatter_rows", "the source", from, std::ssize(rows), to.columns);
+  detail::check_rows(backend, "scatter_rows", rows, to.rows);
   op::run<op::ScatterJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
 }
 
@@ -181,8 +182,7 @@ void scatter_rows(const Backend& backend, MatrixView<const float> from,
 template <class Backend>
 void segment_sum(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_sum", jagged);
-  detail::check_matrix("segment_sum", "the result", to.rows, to.columns, jagged.sequences(),
-                       jagged.values.columns);
+  detail::check_matrix("segment_sum", "the result", to, jagged.sequences(), jagged.values.columns);
   op::run<op::SegmentSum>(backend, {jagged.shape(), false, jagged.values, to});
 }
 
@@ -190,8 +190,7 @@ void segment_sum(const Backend& backend, JaggedView<const float> jagged, MatrixV
 template <class Backend>
 void segment_mean(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_mean", jagged);
-  detail::check_matrix("segment_mean", "the result", to.rows, to.columns, jagged.sequences(),
-                       jagged.values.columns);
+  detail::check_matrix("segment_mean", "the result", to, jagged.sequences(), jagged.values.columns);
   op::run<op::SegmentSum>(backend, {jagged.shape(), true, jagged.values, to});
 }
 
@@ -201,8 +200,8 @@ template <class Backend>
 void segment_sum_backward(const Backend& backend, MatrixView<const float> gradient,
                           JaggedView<float> to) {
   detail::check_jagged(backend, "segment_sum_backward", to);
-  detail::check_matrix("segment_sum_backward", "the gradient", gradient.rows, gradient.columns,
-                       to.sequences(), to.values.columns);
+  detail::check_matrix("segment_sum_backward", "the gradient", gradient, to.sequences(),
+                       to.values.columns);
   op::run<op::SpreadSegments>(backend, {to.shape(), false, gradient, to.values});
 }
 
@@ -211,8 +210,8 @@ template <class Backend>
 void segment_mean_backward(const Backend& backend, MatrixView<const float> gradient,
                            JaggedView<float> to) {
   detail::check_jagged(backend, "segment_mean_backward", to);
-  detail::check_matrix("segment_mean_backward", "the gradient", gradient.rows, gradient.columns,
-                       to.sequences(), to.values.columns);
+  detail::check_matrix("segment_mean_backward", "the gradient", gradient, to.sequences(),
+                       to.values.columns);
   op::run<op::SpreadSegments>(backend, {to.shape(), true, gradient, to.values});
 }
 
@@ -220,7 +219,7 @@ void segment_mean_backward(const Backend& backend, MatrixView<const float> gradi
 template <class Backend>
 void segment_softmax(const Backend& backend, JaggedView<const float> jagged, MatrixView<float> to) {
   detail::check_jagged(backend, "segment_softmax", jagged);
-  detail::check_matrix("segment_softmax", "the result", to.rows, to.columns, jagged.values.rows,
+  detail::check_matrix("segment_softmax", "the result", to, jagged.values.rows,
                        jagged.values.columns);
   op::run<op::SegmentSoftmax>(backend, {jagged.shape(), jagged.values, to});
 }
@@ -231,9 +230,8 @@ void segment_softmax_backward(const Backend& backend, JaggedView<const float> p,
                               MatrixView<const float> gradient, MatrixView<float> to) {
   constexpr const char* name = "segment_softmax_backward";
   detail::check_jagged(backend, name, p);
-  detail::check_matrix(name, "the gradient", gradient.rows, gradient.columns, p.values.rows,
-                       p.values.columns);
-  detail::check_matrix(name, "the result", to.rows, to.columns, p.values.rows, p.values.columns);
+  detail::check_matrix(name, "the gradient", gradient, p.values.rows, p.values.columns);
+  detail::check_matrix(name, "the result", to, p.values.rows, p.values.columns);
   op::run<op::SegmentSoftmaxBackward>(backend, {p.shape(), p.values, gradient, to});
 }
 
