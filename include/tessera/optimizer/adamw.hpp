@@ -64,8 +64,7 @@ struct AdamW {
   float weight_decay = 0.01f;
 
   static constexpr int element_states = 2, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
   struct Step {
@@ -100,8 +99,7 @@ struct PartialRowWiseAdam {
   float weight_decay = 0;
 
   static constexpr int element_states = 1, row_states = 1;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
   struct Step {
@@ -142,8 +140,7 @@ struct CountedAdam {
   float weight_decay = 0;
 
   static constexpr int element_states = 2, row_states = 1;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 3> state_names{"m", "v", "count"};
 
   struct Step {
@@ -190,8 +187,7 @@ struct Lamb {
   float weight_decay = 0;
 
   static constexpr int element_states = 2, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
   struct Step {

@@ -23,8 +23,7 @@ struct Lion {
   float weight_decay = 0;
 
   static constexpr int element_states = 1, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 1> state_names{"m"};
 
   struct Step {

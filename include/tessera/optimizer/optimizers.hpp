@@ -27,8 +27,7 @@ namespace tessera { inline namespace v0 {
 ///     using E = EmbeddingCollection<MyPlan, Sgd, Host, Comm>;
 struct Sgd {
   static constexpr int element_states = 0, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 0> state_names{};
 
   struct Step {
@@ -58,8 +57,7 @@ struct Adagrad {
   float initial_accumulator = 0;
 
   static constexpr int element_states = 1, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
   struct Step {
@@ -90,8 +88,7 @@ struct RowWiseAdagrad {
   float initial_accumulator = 0;
 
   static constexpr int element_states = 0, row_states = 1;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
   struct Step {
@@ -128,8 +125,7 @@ struct Adam {
   float epsilon = 1e-8f;
 
   static constexpr int element_states = 2, row_states = 0;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = false;
+  static constexpr bool device_steps = true, needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
   struct Step {
