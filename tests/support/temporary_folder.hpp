@@ -26,6 +26,8 @@ struct TemporaryFolder {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
+  /// A file of the folder as a shell reads it.
+  std::string quoted(const std::string& name) const { return "'" + (path / name).string() + "'"; }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 };

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -98,4 +99,18 @@ inline Outcome check_fails(const std::string& arguments, const std::string& what
   CHECK(outcome.err.starts_with(program + ": "));
   CHECK(outcome.err.find(what) != std::string::npos);
   return outcome;
+}
+
+/// Checks that the options of a program's --help are all among `tried`, and counts them.
+inline int options_among(const std::string& tried, const std::string& program) {
+  std::istringstream help(train_dlrm("--help", false, "", program).out);
+  int options = 0;
+  for (std::string line; std::getline(help, line);) {
+    if (!line.starts_with("  --")) continue;
+    const std::string name = line.substr(2, line.find_first_of(" ,", 2) - 2);
+    CAPTURE(name);
+    ++options;
+    CHECK(tried.find(name + ' ') != std::string::npos);
+  }
+  return options;
 }

@@ -198,9 +198,6 @@ TEST_CASE("--epochs auto: the best model by validation is kept and tested") {
 
 TEST_CASE("--start-from: rows of the same items, in files that name them in another order") {
   const TemporaryFolder folder;
-  const auto path = [&](const std::string& name) {
-    return "'" + (folder.path / name).string() + "'";
-  };
   // the same events, and those of one user more, whose items come first
   write_ring(folder.path / "a", 40, 30);
   std::string text = text_of(folder.path / "a");
@@ -210,30 +207,30 @@ TEST_CASE("--start-from: rows of the same items, in files that name them in anot
   std::ofstream(folder.path / "b") << text.substr(0, header) << more << text.substr(header);
   for (const std::string model : {"next-item --negatives 99", "ranking"}) {
     CAPTURE(model);
-    const std::string saved = path("saved-" + model.substr(0, 4)),
+    const std::string saved = folder.quoted("saved-" + model.substr(0, 4)),
                       how =
                           " --user-column who --item-column what --time-column when --width 16 "
                           "--heads 1 --blocks 1 --max-length 20 --batch-size 16 --dropout 0 "
                           "--model " +
                           model;
     const nlohmann::json before =
-        trained("--data " + path("a") + how + " --epochs 20 --ranks 2 --save " + saved);
+        trained("--data " + folder.quoted("a") + how + " --epochs 20 --ranks 2 --save " + saved);
     // a rate of nothing: what the earlier model knew, and no more
     const std::string again = " --epochs 1 --learning-rate 0 --ranks 3 --plan grid ";
     const Outcome warm =
-        train_sequence("--data " + path("b") + how + again + "--start-from " + saved);
+        train_sequence("--data " + folder.quoted("b") + how + again + "--start-from " + saved);
     INFO(warm.err);
     REQUIRE(warm.status == 0);
     CHECK(warm.out.find("table item: 30 of its 31 rows come from the checkpoint's 30") !=
           std::string::npos);
-    const nlohmann::json cold = trained("--data " + path("b") + how + again);
+    const nlohmann::json cold = trained("--data " + folder.quoted("b") + how + again);
     const char* const score = model[0] == 'r' ? "auc" : "hr10";
     CHECK(number(before, score) > 0.8);
     CHECK(number(warm.json, score) > number(before, score) - 0.06);
     CHECK(number(cold, score) < number(before, score) - 0.2);
   }
-  refuses("--users 40 --start-from " + path("none"), "holds no checkpoint", 1);
-  refuses("--users 40 --start-from " + path("saved-rank"), "names its items", 1);
+  refuses("--users 40 --start-from " + folder.quoted("none"), "holds no checkpoint", 1);
+  refuses("--users 40 --start-from " + folder.quoted("saved-rank"), "names its items", 1);
 }
 
 TEST_CASE("without --epochs and --negatives: as the data ask for") {
