@@ -7,10 +7,9 @@
 #include <tessera/tessera.h>
 
 #include <doctest/doctest.h>
+#include <support/temporary_folder.hpp>
 
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <random>
 #include <stdexcept>
@@ -157,15 +156,6 @@ std::vector<float> gradient_of(const std::vector<float>& values, int step) {
     gradient[i] = 0.5f * values[i] + 0.01f * static_cast<float>(step + 1);
   return gradient;
 }
-
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path() / "tessera_c_XXXXXX";
-    path = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
 
 void refused(tessera_status status, tessera_status expected, const std::string& text) {
   CAPTURE(text);
