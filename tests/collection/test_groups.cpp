@@ -8,8 +8,7 @@
 #include <tessera/checkpoint/save.hpp>
 
 #include <doctest/doctest.h>
-
-#include <unistd.h>
+#include <support/temporary_folder.hpp>
 
 #include <cmath>
 #include <filesystem>
@@ -267,15 +266,13 @@ TEST_CASE("training groups: element types of a group's own, and checkpoints betw
   CHECK(mixed.count_non_finite_weights() == 0);
   backward_of_ones(mixed);
 
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("tessera_elements_" + std::to_string(::getpid()));
   const auto through_file = [&](auto& from, auto& to) {
+    const TemporaryFolder folder;
     CheckpointContents written, read;
     written.add(from);
-    save_checkpoint(self, folder, written, from.steps());
+    save_checkpoint(self, folder.path, written, from.steps());
     read.add(to);
-    load_checkpoint(self, latest_checkpoint(folder).value(), read);
-    std::filesystem::remove_all(folder);
+    load_checkpoint(self, latest_checkpoint(folder.path).value(), read);
   };
   Embeddings wider(self, Host{}, {.seed = 5});
   through_file(mixed, wider);
@@ -387,15 +384,14 @@ TEST_CASE("training groups: ranks that differ are told") {
 }
 
 TEST_CASE("training groups: checkpoints hold each table's state, and go to other groups") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(::getpid()));
+  const TemporaryFolder folder;
   SelfCommunicator self;
   Embeddings saved(self, Host{}, {});
   backward_of_ones(saved);
   CheckpointContents contents;
   contents.add(saved);
-  save_checkpoint(self, folder, contents, 1);
-  const std::filesystem::path checkpoint = latest_checkpoint(folder).value();
+  save_checkpoint(self, folder.path, contents, 1);
+  const std::filesystem::path checkpoint = latest_checkpoint(folder.path).value();
 
   Embeddings same(self, Host{}, {.seed = 5});
   CheckpointContents of_same;
@@ -424,5 +420,4 @@ TEST_CASE("training groups: checkpoints hold each table's state, and go to other
   other.tables().get_state("wide", 0, {sum.data(), 100, 1});
   CHECK(sum == std::vector<float>(100));
   CHECK(other.steps() == 1);
-  std::filesystem::remove_all(folder);
 }

@@ -8,9 +8,9 @@
 #include <doctest/doctest.h>
 #include <support/message_of.hpp>
 #include <support/replaced.hpp>
+#include <support/temporary_folder.hpp>
 #include <support/text_of.hpp>
 
-#include <unistd.h>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -20,11 +20,8 @@ using namespace tessera;
 
 namespace {
 
-struct Folder {
-  std::filesystem::path path =
-      std::filesystem::temp_directory_path() / ("tessera_binary_" + std::to_string(getpid()));
+struct Folder : TemporaryFolder {
   Folder() { std::filesystem::create_directories(path / "p"); }
-  ~Folder() { std::filesystem::remove_all(path); }
   void write(const std::string& name, const std::string& bytes) const {
     write_text(path / name, bytes);
   }

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <support/message_of.hpp>
 #include <support/replaced.hpp>
+#include <support/temporary_folder.hpp>
 
-#include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -113,9 +113,8 @@ TEST_CASE("PyYAML reads the same") {
     MESSAGE("no PyYAML here");
     return;
   }
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("tessera_yaml_" + std::to_string(getpid())))
-          .string();
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "spec.yaml").string();
   for (const std::string& text :
        {kBlocks, kSpec, format_feature_spec(parse_feature_spec(kSpec, "spec.yaml"))}) {
     std::ofstream(path) << text;
@@ -135,7 +134,6 @@ TEST_CASE("PyYAML reads the same") {
     CHECK(format_feature_spec(parse_feature_spec(written, "x")) ==
           format_feature_spec(make_feature_spec(13, rows)));
   }
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("a specification") {

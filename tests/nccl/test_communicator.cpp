@@ -15,13 +15,14 @@
 #include <nccl/on_ranks.hpp>
 #include <nccl/through_device.hpp>
 #include <support/communicator_laws.hpp>
+#include <support/temporary_folder.hpp>
+#include <support/text_of.hpp>
 
 #include <unistd.h>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -360,8 +361,8 @@ TEST_CASE("joining: a rank that never comes, ids through files") {
         ts::CommunicatorError);
   CHECK_THROWS_AS(ts::NcclCommunicator(lonely, 3, 3), ts::InvalidArgument);
 
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / fmt::format("tessera_nccl_id_{}", getpid());
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "id";
   std::vector<std::int32_t> sums(3);
   ts::run_ranks(3, [&](ts::ThreadCommunicator& threads) {
     Stream mine;
@@ -381,7 +382,6 @@ TEST_CASE("joining: a rank that never comes, ids through files") {
       ts::CommunicatorError);
   std::ofstream(file) << "an earlier job's";
   CHECK_THROWS_AS(ts::share_nccl_id(file, 0, 50ms), ts::InvalidArgument);
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("a communicator of the user's stays the user's") {
@@ -530,8 +530,8 @@ TEST_CASE("a communicator that ends before its graphs says so in seconds, and is
   bool blocking = false;
   SUBCASE("a thread of NCCL's per group") {}
   SUBCASE("a watchdog") { blocking = true; }
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / ("tessera_nccl_end_" + std::to_string(getpid()));
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "told";
   std::fflush(stderr);
   const int kept = dup(2);
   nccl_double::graph_lives = true;
@@ -545,10 +545,8 @@ TEST_CASE("a communicator that ends before its graphs says so in seconds, and is
   nccl_double::graph_lives = false;
   CHECK(std::chrono::steady_clock::now() - begin < 60s);
   CHECK(texts == Texts(2));
-  std::ifstream in(file);
-  const std::string told((std::istreambuf_iterator<char>(in)), {});
-  CHECK(has(told, "rank 1 of 2: ending: late: waited 100 ms; a CUDA graph that captured the"));
-  std::filesystem::remove(file);
+  CHECK(has(text_of(file),
+            "rank 1 of 2: ending: late: waited 100 ms; a CUDA graph that captured the"));
 }
 
 TEST_CASE("buffers of the host pass through plain device memory where a GPU has no memory pools") {

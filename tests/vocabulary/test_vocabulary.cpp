@@ -12,7 +12,7 @@
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <doctest/doctest.h>
-#include <unistd.h>
+#include <support/temporary_folder.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -343,8 +343,7 @@ TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had ha
 }
 
 TEST_CASE("in a checkpoint, between rank counts") {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("tessera_vocabulary_" + std::to_string(getpid()));
+  const TemporaryFolder folder;
   const VocabularyOptions options{.tables = {{9'001, 2}, {60, 1}}, .feature_table = {}};
   Records expected;
   run(3, options, 2, 0, 5, [](int step) { return batch_of(step, 2 * 700, 40'000); }, &expected);
@@ -354,16 +353,16 @@ TEST_CASE("in a checkpoint, between rank counts") {
     vocabulary.set_step(5);
     CheckpointContents contents;
     const SavedVocabulary saved(contents, vocabulary);
-    save_checkpoint(communicator, folder, contents, 5);
+    save_checkpoint(communicator, folder.path, contents, 5);
   });
   run_ranks(3, [&](ThreadCommunicator& communicator) {
     Vocabulary vocabulary(communicator, options);
     {
       CheckpointContents contents;
       const SavedVocabulary saved(contents, vocabulary);
-      load_checkpoint(communicator, *latest_checkpoint(folder), contents);
+      load_checkpoint(communicator, *latest_checkpoint(folder.path), contents);
     }
-    load_vocabulary(*latest_checkpoint(folder), vocabulary);
+    load_vocabulary(*latest_checkpoint(folder.path), vocabulary);
     require<Error>(vocabulary.step() == 5, "step {}", vocabulary.step());
     for (int t = 0; t < 2; ++t) {
       const detail::VocabularyRecords now = vocabulary.export_records(t);
@@ -379,14 +378,13 @@ TEST_CASE("in a checkpoint, between rank counts") {
     Vocabulary other(communicator, half);
     bool refused = false;
     try {
-      load_vocabulary(*latest_checkpoint(folder), other);
+      load_vocabulary(*latest_checkpoint(folder.path), other);
     } catch (const InvalidArgument&) {
       refused = true;
     }
     require<Error>(refused && other.export_records(0).keys.empty(),
                    "records of another table were taken");
   });
-  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("extreme keys, bags of any length, empty batches") {
