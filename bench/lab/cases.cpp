@@ -6,14 +6,17 @@
 #include "../../examples/tessera_plan/choices.hpp"
 #include "../../examples/tessera_plan/id_statistics.hpp"
 
+#include <tessera/core/random.hpp>
 #include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
+#include <tessera/planner/runner_up.hpp>
 
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -154,6 +157,16 @@ std::string Case::group() const {
                      overlap ? ", routed ahead" : "");
 }
 
+std::uint64_t Case::ghost_checksum() const {
+  if (ghosts.empty()) return 0;
+  std::uint64_t sum = static_cast<std::uint64_t>(links.ranks_per_node);
+  for (const int rank : ghosts) sum = random_word(sum, static_cast<std::uint64_t>(rank));
+  for (const double of : {links.node_bandwidth, links.node_latency, links.network_bandwidth,
+                          links.network_latency, links.launch_seconds})
+    sum = random_word(sum, std::bit_cast<std::uint64_t>(of));
+  return sum;
+}
+
 std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
   std::vector<Case> cases;
   std::vector<bool> used(settings.plans.size(), false);
@@ -162,8 +175,10 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
     const int ranks = choice.ranks;
     Cluster cluster = settings.constants.cluster;
     cluster.ranks = ranks;
-    // threads of one process
-    if (!choice.ghosts) cluster.ranks_per_node = 0;
+    if (choice.ghosts)
+      cluster.concurrent_ranks = 0;  // a ghost has this machine to itself
+    else
+      cluster.ranks_per_node = 0;  // threads of one process
     std::vector<int> ghosts;
     for (int r = 0; r < ranks && choice.ghosts; ++r)
       if (settings.which == "all" || std::to_string(r) == settings.which) ghosts.push_back(r);
@@ -178,9 +193,11 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
                          to_string(uncut.features[f].pooling));
       uncut.features[f].hotness = std::max(1e-3, batches.hotness[f]);
     }
-    for (std::size_t t = 0; t < uncut.tables.size() && !settings.ids.empty(); ++t)
+    for (std::size_t t = 0; t < uncut.tables.size() && !settings.ids.empty(); ++t) {
+      uncut.tables[t].frequencies = nullptr;  // what the model's file names is of other ids
       uncut.tables[t].skew = plan::fitted_skew(
           batches.given[t], static_cast<double>(uncut.tables[t].rows), batches.distinct[t]);
+    }
     require(batches.samples % ranks == 0,
             "--batch: {} samples do not part among {} ranks; give a multiple of {}",
             batches.samples, ranks, ranks);
@@ -211,6 +228,7 @@ std::vector<Case> cases_of(const Settings& settings, const Batches& batches) {
             Workload asked = workload;
             asked.deduplicate = deduplicate;
             c.prediction = predict(c.layout, cluster, asked, true);
+            c.fits = tessera::detail::fits_cluster(c.prediction, cluster, 0);
           }
       }
     }

@@ -33,11 +33,14 @@ struct Case {
   /// layers
   bool predicted = false;
   tessera::detail::Prediction prediction{};
+  bool fits = true;  ///< the memory of the cluster's ranks
 
   /// Whether rows come through a cache. Those in the host's memory need none on a host.
   bool cached() const;
   /// Cases that differ in their plans alone.
   std::string group() const;
+  /// Of the ghosts that run and their links; 0 of thread ranks.
+  std::uint64_t ghost_checksum() const;
 };
 
 /// Every plan on every number of ranks, along every axis. Throws tessera::Error for a plan that

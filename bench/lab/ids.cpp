@@ -133,6 +133,7 @@ Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector
                   [](const TableSpec& table) { return table.frequencies != nullptr; }))
     return draw_measured(features, tables, feature_table, samples, count, sorted_ids, seed);
   std::vector<SyntheticFeature> drawn;
+  std::vector<double> dropped;  // by feature: the share of samples with one id less
   for (std::size_t f = 0; f < features.size(); ++f) {
     const TableSpec& table = tables[static_cast<std::size_t>(feature_table[f])];
     const double hotness = features[f].hotness > 0 ? features[f].hotness : table.hotness;
@@ -142,8 +143,9 @@ Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector
                        table.name, table.rows);
     drawn.push_back({.rows = table.rows,
                      .alpha = table.skew < 0 ? skew : table.skew,
-                     .min_hotness = static_cast<std::int32_t>(std::floor(hotness)),
+                     .min_hotness = static_cast<std::int32_t>(std::ceil(hotness)),
                      .max_hotness = static_cast<std::int32_t>(std::ceil(hotness))});
+    dropped.push_back(std::ceil(hotness) - hotness);
   }
   const SyntheticClicks clicks(drawn,
                                {.seed = seed, .dense_columns = 0, .scatter_ids = !sorted_ids});
@@ -152,8 +154,21 @@ Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector
   for (std::int64_t b = 0; b < count; ++b) {
     ClickBatch<std::int64_t> batch;
     clicks.generate(b * samples, samples, batch);
-    all.ids.emplace_back(batch.ids.begin(), batch.ids.end());
-    all.offsets.emplace_back(batch.offsets.begin(), batch.offsets.end());
+    std::vector<std::int64_t>&ids = all.ids.emplace_back(), &offsets = all.offsets.emplace_back();
+    if (batch.offsets.empty() && std::ranges::all_of(dropped, [](double d) { return d == 0; })) {
+      ids.assign(batch.ids.begin(), batch.ids.end());
+      continue;
+    }
+    offsets.push_back(0);
+    auto from = batch.ids.begin();
+    for (std::size_t f = 0; f < features.size(); ++f)
+      for (std::int64_t s = 0; s < samples; ++s) {
+        const double draw =
+            static_cast<double>(random_word(seed, 8, f, b * samples + s) >> 11) * 0x1p-53;
+        ids.insert(ids.end(), from, from + drawn[f].max_hotness - (draw < dropped[f] ? 1 : 0));
+        from += drawn[f].max_hotness;
+        offsets.push_back(static_cast<std::int64_t>(ids.size()));
+      }
   }
   for (std::size_t b = 0; b < all.ids.size(); ++b)
     all.views.push_back(
@@ -162,7 +177,9 @@ Batches draw_batches(const std::vector<FeatureSpec>& features, const std::vector
   return all;
 }
 
-void count_rows(Batches& batches, std::size_t tables, const std::vector<int>& feature_table) {
+void count_rows(Batches& batches, const Layout& layout) {
+  const std::size_t tables = layout.tables.size();
+  const std::vector<int>& feature_table = layout.feature_table;
   const auto count = static_cast<double>(batches.views.size());
   batches.hotness.assign(feature_table.size(), 0);
   batches.distinct.assign(tables, 0);
@@ -181,6 +198,15 @@ void count_rows(Batches& batches, std::size_t tables, const std::vector<int>& fe
       }
       batches.distinct[t] += static_cast<double>(rows.size()) / count;
     }
+  const auto add = [&](std::int64_t value) {
+    batches.checksum = random_word(batches.checksum, static_cast<std::uint64_t>(value));
+  };
+  for (const TableSpec& table : layout.tables) add(table.rows), add(table.width);
+  for (std::size_t f = 0; f < layout.features.size(); ++f)
+    add(feature_table[f]), add(static_cast<std::int64_t>(layout.features[f].pooling));
+  for (const auto* const lists : {&batches.ids, &batches.offsets})
+    for (const auto& list : *lists)
+      for (const std::int64_t value : list) add(value);
 }
 
 }  // namespace lab

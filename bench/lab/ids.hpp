@@ -6,6 +6,7 @@
 
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/table_spec.hpp>
+#include <tessera/sharding/layout.hpp>
 
 #include <cstdint>
 #include <string>
@@ -22,6 +23,7 @@ struct Batches {
   std::vector<double> distinct;  ///< rows that a batch touches, by table, the mean
   std::vector<double> given;     ///< ids of a batch, by table
   std::string source;
+  std::uint64_t checksum = 0;  ///< of ids and offsets, and of the tables and features they are for
 };
 
 /// Cuts the first batches. `path`: of the ids, for errors. Throws tessera::DataError if there is not
@@ -35,7 +37,7 @@ Batches draw_batches(const std::vector<tessera::FeatureSpec>& features,
                      const std::vector<int>& feature_table, std::int64_t samples, int count,
                      double skew, bool sorted_ids, std::uint64_t seed);
 
-/// Counts what each table is asked for.
-void count_rows(Batches& batches, std::size_t tables, const std::vector<int>& feature_table);
+/// Counts what each table is asked for, and works out the checksum.
+void count_rows(Batches& batches, const tessera::Layout& layout);
 
 }  // namespace lab

@@ -36,6 +36,13 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+/// At most so many bytes, of whole characters.
+std::string beginning_of(const std::string& text, std::size_t most) {
+  std::size_t size = std::min(most, text.size());
+  while (size > 0 && size < text.size() && (text[size] & '\xC0') == '\x80') --size;
+  return text.substr(0, size);
+}
+
 std::string bytes(double value) { return bytes_text(static_cast<std::int64_t>(value)); }
 
 /// A round number that is not below the value: the end of an axis.
@@ -52,6 +59,7 @@ struct Point {
   std::string name;
   bool planned = false, front = false;
   double low = 0, high = 0;  ///< where y was expected; 0: not known
+  bool fits = true;          ///< the cluster's memory: else it is on no front
 };
 
 /// A picture of points: less is better on both axes, so that the front is marked and joined.
@@ -65,9 +73,10 @@ std::string scatter(std::vector<Point> points, const std::string& x_title,
   const auto at_x = [&](double x) { return left + width * x / most_x; };
   const auto at_y = [&](double y) { return top + height * (1 - y / most_y); };
   for (Point& p : points)
-    p.front = front && std::none_of(points.begin(), points.end(), [&](const Point& other) {
-                return other.x <= p.x && other.y <= p.y && (other.x < p.x || other.y < p.y);
-              });
+    p.front =
+        front && p.fits && std::none_of(points.begin(), points.end(), [&](const Point& other) {
+          return other.fits && other.x <= p.x && other.y <= p.y && (other.x < p.x || other.y < p.y);
+        });
   std::sort(points.begin(), points.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
   std::string svg = fmt::format(
       "<svg viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2} over {3}\"><rect x=\"{4}\" "
@@ -138,7 +147,7 @@ std::string bars(const Group& group) {
     const double begin = y;
     body +=
         fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-weight=\"bold\">{}</text>",
-                    left - 30, y + 11, escaped(r->of->plan.substr(0, 20)));
+                    left - 30, y + 11, escaped(beginning_of(r->of->plan, 20)));
     std::size_t drawn = 0;
     for (std::size_t i = 0; i < r->ranks.size() && drawn < most_ranks; ++i) {
       const RankResult& rank = r->ranks[i];
@@ -199,6 +208,7 @@ std::string table(const Group& group, const Report& report) {
   for (const Result* r : group.results) {
     std::string note = r->wide() ? fmt::format("spread {:.0f} %: too wide", 100 * r->step.spread())
                                  : fmt::format("spread {:.0f} %", 100 * r->step.spread());
+    if (!r->of->fits) note += "; does not fit the memory that the cluster gives a rank";
     if (!r->of->ghosts.empty())
       note += fmt::format("; links {:.3g} ms, modelled, come on top", r->link_ms);
     if (r->hit_rate() >= 0)
@@ -229,6 +239,8 @@ std::string table(const Group& group, const Report& report) {
 std::string page_of(const Report& report, const Settings& settings, const Batches& batches) {
   double worst = 0;
   for (const Group& group : report.groups) worst = std::max(worst, group.regret);
+  std::size_t most_rounds = 0;
+  for (const Result& r : report.results) most_rounds = std::max(most_rounds, r.rounds.size());
   std::string body =
       fmt::format("<h1>{}: which plan is fastest</h1>", escaped(settings.model.name));
   for (const Group& group : report.groups)
@@ -246,7 +258,7 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
       settings.model.tables.size(), settings.model.features.size(), batches.samples,
       escaped(batches.source), escaped(settings.constants.source),
       escaped(plan::this_machine().processor), report.fixed_work.p50, report.fixed_work.p10,
-      report.fixed_work.p90, 100 * report.fixed_work.spread(), settings.rounds, settings.steps,
+      report.fixed_work.p90, 100 * report.fixed_work.spread(), most_rounds, settings.steps,
       100 * kWide);
   for (const Group& group : report.groups) {
     if (group.results.empty()) continue;
@@ -265,8 +277,9 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
     std::vector<Point> memory, sent, predicted;
     for (const Result* r : group.results) {
       const bool planned = r->of->plan == "auto";
-      memory.push_back({r->fullest(), r->whole_ms(), r->of->plan, planned, false});
-      sent.push_back({r->most_sent(), r->whole_ms(), r->of->plan, planned, false});
+      const bool fits = r->of->fits;
+      memory.push_back({r->fullest(), r->whole_ms(), r->of->plan, planned, false, 0, 0, fits});
+      sent.push_back({r->most_sent(), r->whole_ms(), r->of->plan, planned, false, 0, 0, fits});
       if (r->predicted_ms > 0)
         predicted.push_back({r->predicted_ms, r->whole_ms(), r->of->plan, planned, false,
                              r->interval.low, r->interval.high});

@@ -41,6 +41,11 @@ void append(std::vector<double>& to, const std::vector<double>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
 
+/// Bytes of a rank. A laboratory's tables OnHost are in the same memory as the others.
+double memory_of(const tessera::detail::Prediction& p, std::size_t rank) {
+  return static_cast<double>(p.bytes[rank] + p.host_bytes[rank]);
+}
+
 Result result_of(const Case& c, const std::vector<json>& rounds) {
   Result result;
   result.of = &c;
@@ -71,7 +76,7 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     }
   }
   for (std::size_t r = 0; r < c.prediction.bytes.size(); ++r) {
-    const double bytes = static_cast<double>(c.prediction.bytes[r]);
+    const double bytes = memory_of(c.prediction, r);
     if (c.ghosts.empty())
       result.predicted_tables += bytes;
     else if (std::find(c.ghosts.begin(), c.ghosts.end(), static_cast<int>(r)) != c.ghosts.end())
@@ -81,7 +86,6 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     if (result.error.empty()) result.error = "it was not measured";
     return result;
   }
-  result.error.clear();
   result.step = percentiles_of(steps);
   result.tables_bytes = median(tables);
   result.peak_bytes = median(peaks);
@@ -110,7 +114,7 @@ Result result_of(const Case& c, const std::vector<json>& rounds) {
     }
     rank.link_ms = 1e3 * last->at("link_seconds")[r].get<double>();
     result.link_ms = std::max(result.link_ms, rank.link_ms);
-    rank.predicted_bytes = static_cast<double>(c.prediction.bytes[r]);
+    rank.predicted_bytes = memory_of(c.prediction, r);
   }
   return result;
 }
@@ -143,19 +147,24 @@ std::string interval_text(const Interval& interval) {
 /// "auto is fastest: 2.10 ms, 31 % less than table-wise; 5 of 6 rounds agree."
 void answer(Group& group) {
   std::erase_if(group.results, [](const Result* r) { return !r->error.empty(); });
-  std::sort(group.results.begin(), group.results.end(),
-            [](const Result* a, const Result* b) { return a->whole_ms() < b->whole_ms(); });
+  std::sort(group.results.begin(), group.results.end(), [](const Result* a, const Result* b) {
+    return std::pair(!a->of->fits, a->whole_ms()) < std::pair(!b->of->fits, b->whole_ms());
+  });
   if (group.results.empty()) {
     group.answer = fmt::format("On {}: no case could be measured.", group.name);
     return;
   }
   const Result& first = *group.results.front();
+  if (!first.of->fits) {
+    group.answer = fmt::format("On {}: no plan fits the cluster's memory.", group.name);
+    return;
+  }
   group.answer = fmt::format("On {}: {} is fastest, {:.3g} ms a step", group.name, first.of->plan,
                              first.whole_ms());
   if (!first.of->ghosts.empty())
     group.answer += fmt::format(" ({:.3g} measured, {:.3g} modelled for the links)", first.step.p50,
                                 first.link_ms);
-  if (group.results.size() > 1) {
+  if (group.results.size() > 1 && group.results[1]->of->fits) {
     const Result& second = *group.results[1];
     const std::size_t count = std::min(first.rounds.size(), second.rounds.size());
     std::size_t agree = 0;
@@ -212,7 +221,12 @@ double Result::hit_rate() const {
   }
   return asked > 0 ? 1 - fetched / asked : -1;
 }
-double Result::fullest() const { return static_cast<double>(of->prediction.most_bytes()); }
+double Result::fullest() const {
+  double most = 0;
+  for (std::size_t r = 0; r < of->prediction.bytes.size(); ++r)
+    most = std::max(most, memory_of(of->prediction, r));
+  return most;
+}
 double Result::imbalance() const {
   double most = 0, sum = 0, count = 0;
   for (const RankResult& rank : ranks) {
@@ -226,8 +240,16 @@ double Result::imbalance() const {
 }
 bool Result::wide() const { return step.spread() > kWide; }
 
+namespace {
+
+/// Other ghosts, or the same on other links, are another case.
+std::string compared_name(const std::string& name, std::uint64_t ghost_checksum) {
+  return fmt::format("{} {:x}", name, ghost_checksum);
+}
+
+}  // namespace
+
 std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path,
-                                                           const Settings& settings,
                                                            const Batches& batches) {
   const json old = json::parse(support::read_file(path, "--compare"), nullptr, false);
   require<DataError>(old.is_object() && old.contains("laboratory"),
@@ -239,12 +261,15 @@ std::map<std::string, std::vector<double>> read_old_rounds(const std::string& pa
       require<DataError>(of.at(what) == now, "--compare: '{}' has the {} {}, this run {}", path,
                          what, of.at(what).dump(), now.dump());
     };
-    same("model", settings.model_file);
     same("batch", batches.samples);
-    same("ids", batches.source);
+    require<DataError>(of.at("checksum") == batches.checksum,
+                       "--compare: '{}' is of other tables, features or ids ({}, {})", path,
+                       of.at("model").dump(), of.at("ids").dump());
     for (const json& c : old.at("laboratory").at("cases"))
       if (c.contains("rounds_ms"))
-        rounds[c.at("name").get<std::string>()] = c.at("rounds_ms").get<std::vector<double>>();
+        rounds[compared_name(c.at("name").get<std::string>(),
+                             c.at("ghost_checksum").get<std::uint64_t>())] =
+            c.at("rounds_ms").get<std::vector<double>>();
   } catch (const json::exception& error) {
     throw DataError(fmt::format("--compare: '{}': {}", path, error.what()));
   }
@@ -263,7 +288,7 @@ Report report_of(const Settings& settings, const std::vector<Case>& cases, const
     for (const json& record : records)
       if (record.contains("fixed_work_ms")) fixed.push_back(record["fixed_work_ms"].get<double>());
     const Result& result = report.results.back();
-    const auto before = old.find(c.name);
+    const auto before = old.find(compared_name(c.name, c.ghost_checksum()));
     if (old.empty() || !result.error.empty()) continue;
     if (before == old.end() || before->second.empty()) {
       report.changes[c.name] = "new";
@@ -330,16 +355,20 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
     const bool ghosts = !group.results.front()->of->ghosts.empty();
     text +=
-        fmt::format("{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
+        fmt::format("{:<16}{:>8}{:>8}{:>8}{:>8}{:>8}{:>12}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
                     "P90", ghosts ? "+links" : "best", "predict", "interval", "sent", "fullest");
     for (const Result* r : group.results) {
-      std::string note = r->wide() ? "wide" : "";  // of at most 11 columns
+      std::string note = !r->of->fits ? "no room" : r->wide() ? "wide" : "";  // 11 columns at most
       if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
         note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
-      if (plan.size() > 16) plan = ".." + plan.substr(plan.size() - 14);
+      if (plan.size() > 15) {
+        plan.erase(0, plan.size() - 13);
+        while (!plan.empty() && (plan[0] & '\xC0') == '\x80') plan.erase(0, 1);  // whole characters
+        plan.insert(0, "..");
+      }
       text += fmt::format(
-          "{:<17}{:>8}{:>8}{:>8}{:>8}{:>8}{:>11}{:>10}{:>10} {:.11}\n", plan,
+          "{:<16}{:>8}{:>8}{:>8}{:>8}{:>8} {:>11}{:>10}{:>10} {:.11}\n", plan,
           short_text(r->step.p50, 3), short_text(r->step.p10, 3), short_text(r->step.p90, 3),
           short_text(ghosts ? r->link_ms : r->step.best, 3),
           r->predicted_ms > 0 ? short_text(r->predicted_ms, 3) : "-", interval_text(r->interval),
@@ -355,9 +384,11 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
   }
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
-  text +=
-      "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n" +
-      interval_note(report);
+  text += "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n";
+  if (std::any_of(report.results.begin(), report.results.end(),
+                  [](const Result& r) { return !r.of->fits; }))
+    text += "no room: the plan does not fit the memory that --cluster gives a rank\n";
+  text += interval_note(report);
   if (std::any_of(report.results.begin(), report.results.end(),
                   [](const Result& r) { return !r.of->ghosts.empty(); }))
     text += "ghost ranks: P50 to P90 are measured, links are modelled and come on top\n";
@@ -380,6 +411,7 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
                      {"model", settings.model_file},
                      {"ids", batches.source},
                      {"batch", batches.samples},
+                     {"checksum", batches.checksum},
                      {"constants", settings.constants.source}};
   json["benchmarks"] = Json::array();
   Json cases = Json::array();
@@ -421,6 +453,7 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       return Json{{"best", p.best}, {"p10", p.p10}, {"p50", p.p50}, {"p90", p.p90}};
     };
     c["ranks"] = r.of->ranks;
+    c["fits_cluster"] = r.of->fits;
     c["axes"] = {{"optimizer", r.of->optimizer},
                  {"codec", r.of->codec},
                  {"deduplicate", r.of->deduplicate},
@@ -430,6 +463,7 @@ nlohmann::ordered_json json_of(const Report& report, const Settings& settings,
       c["ghosts"] = r.of->ghosts;
       c["modelled_links_ms"] = r.link_ms;
     }
+    c["ghost_checksum"] = r.of->ghost_checksum();
     c["step_ms"] = percentiles(r.step);
     c["spread"] = r.step.spread();
     c["too_wide"] = r.wide();

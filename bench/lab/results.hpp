@@ -92,7 +92,6 @@ struct Report {
 
 /// Case rounds of an earlier results.json: each one's median step. Throws tessera::DataError.
 std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path,
-                                                           const Settings& settings,
                                                            const Batches& batches);
 
 Report report_of(const Settings& settings, const std::vector<Case>& cases, const Rounds& rounds,

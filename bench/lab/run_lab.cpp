@@ -48,9 +48,9 @@ void run(Settings& settings) {
                         : batches_of(plan::read_ids(settings.ids, "--ids", uncut.features,
                                                     uncut.tables, uncut.feature_table),
                                      settings.batch, settings.batches, settings.ids);
-  count_rows(batches, uncut.tables.size(), uncut.feature_table);
+  count_rows(batches, uncut);
   const auto old = settings.compare.empty() ? std::map<std::string, std::vector<double>>{}
-                                            : read_old_rounds(settings.compare, settings, batches);
+                                            : read_old_rounds(settings.compare, batches);
   settings.steps = whole_turns(settings.steps, batches.views.size());
   const std::vector<Case> cases = cases_of(settings, batches);
   const Rounds rounds = measure_in_turn(settings, cases, batches);
@@ -58,7 +58,9 @@ void run(Settings& settings) {
   const auto write = [&](const char* name, const std::string& text) {
     support::ResultFile(settings.out + "/" + name, "--out").write(text);
   };
-  write("results.json", json_of(report, settings, batches).dump(1) + "\n");
+  write("results.json", json_of(report, settings, batches)
+                                .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                            "\n");
   write("results.csv", csv_of(report));
   write("index.html", page_of(report, settings, batches));
   fmt::print("{}wrote {}/index.html, results.json, results.csv\n",

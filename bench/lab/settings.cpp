@@ -63,7 +63,7 @@ std::unique_ptr<CLI::App> command(Settings& o) {
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(kAxes.begin(), kAxes.end())))
       ->option_text("AXIS,...");
-  app.add_option("--optimizer", o.optimizer, "Of all tables, where it is no axis")
+  app.add_option("--optimizer", o.optimizer, "Of all tables, if it is no axis")
       ->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
   app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
@@ -183,6 +183,14 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   o.model = plan::read_model(o.model_file, o.model_name, o.width);
   if (!o.statistics.empty())
     plan::take_statistics(o.model, o.statistics, support::read_file(o.statistics, "--statistics"));
+  const auto only_for = [&](const char* option, bool right, const char* what) {
+    require<CLI::ValidationError>(right || app->count(option) == 0,
+                                  "{} is for {}; add that or leave it out", option, what);
+  };
+  const bool chosen = std::find(o.plans.begin(), o.plans.end(), "auto") != o.plans.end();
+  // before the model's file adds its own, which wait for an auto
+  only_for("--pin", chosen, "auto in --plans");
+  only_for("--forbid", chosen, "auto in --plans");
   apply_file(*app, o);
   if (o.skew >= 0) o.model.workload.skew = o.skew;
   if (o.batch == 0)
@@ -210,13 +218,6 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
   for (std::size_t p = 0; p < o.pins.size(); ++p)
     o.constraints.pins.push_back(plan::parse_pin(o.pins[p], o.pin_places[p], o.model, least));
   o.constraints.forbidden = plan::forbidden_cuts(o.forbidden);
-  const auto only_for = [&](const char* option, bool right, const char* what) {
-    require<CLI::ValidationError>(right || app->count(option) == 0,
-                                  "{} is for {}; add that or leave it out", option, what);
-  };
-  const bool chosen = std::find(o.plans.begin(), o.plans.end(), "auto") != o.plans.end();
-  only_for("--pin", chosen, "auto in --plans");
-  only_for("--forbid", chosen, "auto in --plans");
   only_for("--which",
            std::any_of(o.ranks.begin(), o.ranks.end(),
                        [](const std::string& ranks) { return rank_choice(ranks).ghosts; }),

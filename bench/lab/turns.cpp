@@ -10,6 +10,7 @@
 #include <tessera/core/random.hpp>
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -97,22 +98,29 @@ json measured(const Case& c, const Batches& batches, int steps) {
   return record;
 }
 
+/// A line. Of a path that is no UTF-8, what is not is replaced.
+std::string text_of(const json& line) {
+  return line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 /// Runs in a process of its own and returns what it sent, or {"error": text}.
 json in_own_process(const std::function<json()>& body) {
   int pipe_ends[2];
   require<DataError>(pipe(pipe_ends) == 0, "cannot make a pipe: {}", std::strerror(errno));
   std::fflush(nullptr);
-  const pid_t child = fork();
+  const pid_t parent = getpid(), child = fork();
   require<DataError>(child >= 0, "cannot start a process: {}", std::strerror(errno));
   if (child == 0) {
     close(pipe_ends[0]);
+    // a turn does not run on beside the next one if the laboratory is killed
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(3);
     std::string text;
     try {
-      text = body().dump();
+      text = text_of(body());
     } catch (const std::bad_alloc&) {
-      text = json{{"error", "out of memory"}}.dump();
+      text = text_of({{"error", "out of memory"}});
     } catch (const std::exception& error) {
-      text = json{{"error", error.what()}}.dump(-1, ' ', false, json::error_handler_t::replace);
+      text = text_of({{"error", error.what()}});
     }
     for (std::string_view rest = text; !rest.empty();) {
       const ssize_t sent = write(pipe_ends[1], rest.data(), rest.size());
@@ -146,9 +154,6 @@ json in_own_process(const std::function<json()>& body) {
 
 /// What must be the same for rounds to be of one experiment.
 json fingerprint(const Settings& settings, const std::vector<Case>& cases, const Batches& batches) {
-  std::uint64_t ids = 0;
-  for (const auto& batch : batches.ids)
-    for (const std::int64_t id : batch) ids = random_word(ids, static_cast<std::uint64_t>(id));
   std::uint64_t layouts = 0;
   const auto add = [&](auto value) {
     layouts = random_word(layouts, std::bit_cast<std::uint64_t>(value));
@@ -160,19 +165,10 @@ json fingerprint(const Settings& settings, const std::vector<Case>& cases, const
             std::int64_t{s.rectangle.column_begin}, std::int64_t{s.rectangle.column_end},
             std::int64_t{s.rank}, static_cast<std::int64_t>(s.tier), std::int64_t{s.cache_rows}})
         add(value);
-    if (c.ghosts.empty()) continue;
-    for (const int rank : c.ghosts) add(std::int64_t{rank});
-    add(std::int64_t{c.links.ranks_per_node});
-    for (const double of : {c.links.node_bandwidth, c.links.node_latency, c.links.network_bandwidth,
-                            c.links.network_latency, c.links.launch_seconds})
-      add(of);
+    add(c.ghost_checksum());
   }
-  return {{"laboratory", 1},
-          {"model", settings.model_file},
-          {"batch", batches.samples},
-          {"steps", settings.steps},
-          {"ids", ids},
-          {"layouts", layouts}};
+  return {{"laboratory", 1},         {"model", settings.model_file}, {"batch", batches.samples},
+          {"steps", settings.steps}, {"ids", batches.checksum},      {"layouts", layouts}};
 }
 
 /// Lines that were written whole; the last may be cut by a kill.
@@ -181,7 +177,7 @@ void read_rounds(const std::string& path, const json& settings, Rounds& rounds) 
   std::string line;
   if (!std::getline(file, line)) return;
   const json first = json::parse(line, nullptr, false);
-  require<DataError>(first == settings,
+  require<DataError>(first == json::parse(text_of(settings)),
                      "--resume: '{}' is of another model, batch, number of steps, ids or plans; "
                      "give what it was begun with, or another --out",
                      path);
@@ -232,14 +228,13 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
   if (settings.resume && std::filesystem::exists(path)) read_rounds(path, first, rounds);
   {  // rewritten: a line that a kill has cut is gone
     support::ResultFile again(path, "--out");
-    again.add(first.dump() + "\n");
+    again.add(text_of(first));
     for (const auto& [name, records] : rounds)
-      for (const json& record : records)
-        again.add(json{{"case", name}, {"record", record}}.dump() + "\n");
+      for (const json& record : records) again.add(text_of({{"case", name}, {"record", record}}));
     again.finish();
   }
   const int file = support::open_output(path, named, O_APPEND);
-  const auto keep = [&](const json& line) { support::write_all(file, line.dump() + "\n", named); };
+  const auto keep = [&](const json& line) { support::write_all(file, text_of(line), named); };
 
   std::vector<std::pair<int, const Case*>> turns;
   std::mt19937_64 random(settings.seed);

@@ -161,8 +161,14 @@ std::vector<FeatureIds> read_lines(const fs::path& path, const std::vector<Featu
   }
   std::vector<FeatureIds> all(features.size());
   for (FeatureIds& feature : all) feature.offsets.push_back(0);
+  std::int64_t line = reader.line();
   for (std::span<const std::string_view> fields = reader.next(); !fields.empty();
        fields = reader.next()) {
+    // readers pass over empty lines, which with one column look like samples without ids
+    require<DataError>(places.size() > 1 || reader.rows() || reader.line() == line + 1,
+                       "{}: there is an empty line before it; write \"\" for a sample without ids",
+                       reader.where());
+    line = reader.line();
     require<DataError>(reader.field_count() == fields.size() && fields.size() == places.size(),
                        "{}: {}", reader.where(), reader.wrong_field_count());
     for (std::size_t f = 0; f < features.size(); ++f) {

@@ -547,6 +547,62 @@ TEST_CASE("a case that cannot run is named, and the others stay") {
   CHECK(shop.results("out")["laboratory"]["cases"][0].contains("error"));
 }
 
+TEST_CASE("what does not fit the cluster is not the fastest") {
+  const Shop shop;
+  std::ofstream(shop.at("small.json"))
+      << R"({"ranks": 2, "memory_per_rank": 100000, "stream_bandwidth": 1e10, "gather_bandwidth": 7e9,
+ "node_bandwidth": 7e9, "node_latency": 3e-5})";
+  const Outcome outcome =
+      shop.run(std::string("--model m.json --ids ids --out out --ranks ghost:2 --rounds 1 "
+                           "--cluster small.json --plans row-wise,replicated") +
+               kFast);
+  REQUIRE(outcome.err == "");
+  // copies take 900 x 16 + 300 x 8 + 40 x 16 floats and as many of state
+  for (const auto& c : shop.cases("out")) CHECK(c["fits_cluster"] == (c["plan"] == "row-wise"));
+  CHECK(shop.results("out")["laboratory"]["groups"][0]["answer"].get<std::string>().find(
+            "row-wise is fastest") != std::string::npos);
+  CHECK(outcome.out.find("no room: the plan does not fit") != std::string::npos);
+  CHECK(text_of(shop.at("out/index.html")).find("does not fit the memory") != std::string::npos);
+}
+
+TEST_CASE("drawn ids have the model's hotness, also of fractions") {
+  const Shop shop;
+  std::ofstream(shop.at("f.json")) << R"({"tables": [{"name": "a", "rows": 100, "hotness": 1.1},
+ {"name": "b", "rows": 100, "hotness": 0.05}, {"name": "c", "rows": 100, "hotness": 3}]})";
+  REQUIRE(shop.run("--model f.json --out out --ranks 1 --plans table-wise --batch 4096 --steps 4 "
+                   "--rounds 1")
+              .err == "");
+  const double ids = shop.cases("out")[0]["by_rank"][0]["rows"]["route"];
+  CHECK(ids / 4096 == doctest::Approx(4.15).epsilon(0.01));
+}
+
+TEST_CASE("rounds of other models and ids are neither resumed nor compared; pins wait for auto") {
+  const Shop shop;
+  const std::string run = std::string("--ids ids --plans table-wise --rounds 1 ") + kFast;
+  const auto model = [&](const std::string& old, const std::string& now, const char* name) {
+    std::string text = kModel;
+    std::ofstream(shop.at(name)) << text.replace(text.find(old), old.size(), now);
+  };
+  REQUIRE(shop.run("--model m.json --out out " + run).err == "");
+  fs::copy(shop.at("out/results.json"), shop.at("old.json"));
+  model("\"mean\"", "\"sum\"", "m.json");
+  CHECK(shop.run("--model m.json --out out --resume " + run).err.find("is of another model") !=
+        std::string::npos);
+  for (const auto& [old, now] :
+       {std::pair{"\"mean\"", "\"sum\""}, {"\"rows\": 900", "\"rows\": 901"}}) {
+    model(old, now, "other.json");
+    CHECK(shop.run("--model other.json --out new --compare old.json " + run)
+              .err.find("--compare: 'old.json' is of other tables, features or ids") !=
+          std::string::npos);
+  }
+  // the same tables in another file are the same experiment
+  model("\"shop\"", "\"shop\", \"pins\": {\"query\": \"row-wise\"}, \"forbid\": [\"grid\"]",
+        "pinned.json");
+  CHECK(shop.run("--model pinned.json --out new --compare old.json " + run).err == "");
+  CHECK(shop.run("--model pinned.json --out new --pin query:row-wise " + run)
+            .err.find("--pin is for auto in --plans") != std::string::npos);
+}
+
 TEST_CASE("wrong input is named with its file, line or element") {
   const Shop shop;
   fs::create_directories(shop.at("bad"));
@@ -597,6 +653,10 @@ TEST_CASE("wrong input is named with its file, line or element") {
   says(table, "file 'bad.tsv', line 2: id 300 of feature 'seen by' is not in table 'user' of 300");
   std::ofstream(shop.at("bad.tsv")) << header << "1\t2\t3\n";
   says(table, "file 'bad.tsv', line 2: the record has 3 fields");
+  std::ofstream(shop.at("one.json")) << R"({"tables": [{"name": "query", "rows": 9}]})";
+  std::ofstream(shop.at("bad.tsv")) << "query\n1\n\n2\n";
+  says("--model one.json --ids bad.tsv",
+       "file 'bad.tsv', line 4: there is an empty line before it; write \"\"");
   std::ofstream(shop.at("bad.tsv")) << "query\tviewer\tcountry\n1\t2\t3\n";
   says(table, "there is no column");
   std::ofstream(shop.at("bad.tsv")) << "other\t" << header << "1\t1\t2\t3\t4\n";

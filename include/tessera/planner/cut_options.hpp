@@ -307,8 +307,9 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
       if (table.width % k != 0 || (parts != 0 && k != parts)) continue;
       if (k > 1 && wanted(Cut::column_wise) && (parts != 0 || worth(k, 1)))
         add(Cut::column_wise, k);
-      if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid) &&
-          (parts != 0 || worth(k, size)))
+      // on nodes of one rank it would be column-wise by another name
+      if (nodes > 1 && (size > 1 || pin != nullptr) && even_nodes && k <= nodes &&
+          table.rows >= size && wanted(Cut::grid) && (parts != 0 || worth(k, size)))
         add(Cut::grid, k);
     }
   }
