@@ -11,6 +11,7 @@
 #include <tessera_data/tabular.hpp>
 #include <tessera_serving/frozen_model.hpp>
 #include <tessera_serving/row_format.hpp>
+#include <tessera_serving/running_threads.hpp>
 
 #include <fmt/format.h>
 
@@ -312,11 +313,17 @@ class Requests {
 template <class Work>
 Latency on_threads(int threads, std::int64_t batch, const Work& work) {
   std::vector<std::vector<float>> latencies(static_cast<std::size_t>(threads));
-  std::vector<std::thread> running;
+  std::atomic<int> next{0};
   const auto begin = Clock::now();
-  for (int t = 0; t < threads; ++t)
-    running.emplace_back([&, t] { work(t, latencies[static_cast<std::size_t>(t)]); });
-  for (std::thread& thread : running) thread.join();
+  {
+    const detail::RunningThreads running(
+        threads,
+        [&] {
+          const int t = next++;
+          work(t, latencies[static_cast<std::size_t>(t)]);
+        },
+        [] {});
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   std::vector<float> all;
   for (const auto& of_thread : latencies) all.insert(all.end(), of_thread.begin(), of_thread.end());

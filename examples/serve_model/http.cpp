@@ -3,7 +3,9 @@
 #include "http.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera_serving/running_threads.hpp>
 
+#include <fmt/format.h>
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
@@ -30,12 +32,14 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <exception>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -88,7 +92,12 @@ struct CountedBody {
           error = make_error_code(boost::system::errc::not_enough_memory);
           return 0;
         }
-        text.reserve(grown);
+        try {
+          text.reserve(grown);
+        } catch (const std::bad_alloc&) {
+          error = make_error_code(boost::system::errc::not_enough_memory);
+          return 0;
+        }
       }
       for (auto b = asio::buffer_sequence_begin(buffers); b != asio::buffer_sequence_end(buffers);
            ++b)
@@ -345,8 +354,7 @@ class Server {
       : shared_{service, options},
         context_(options.threads),
         acceptor_(context_),
-        signals_(context_, SIGTERM, SIGINT),
-        timer_(context_) {
+        signals_(context_, SIGTERM, SIGINT) {
     error_code error;
     const auto address = asio::ip::make_address(options.host, error);
     tessera::require<tessera::Error>(!error,
@@ -370,14 +378,23 @@ class Server {
       leave();
     });
     ready(acceptor_.local_endpoint().port());
-    std::vector<std::thread> threads;
-    for (int t = 1; t < shared_.options.threads; ++t)
-      threads.emplace_back([this] { context_.run(); });
-    context_.run();
-    for (std::thread& thread : threads) thread.join();
+    const tessera::detail::RunningThreads others(
+        shared_.options.threads - 1, [this] { work(); }, [this] { context_.stop(); });
+    work();
   }
 
  private:
+  /// Until nothing is left to do. What a handler throws, as if no memory is left, ends its
+  /// connection alone.
+  void work() {
+    for (;;) try {
+        context_.run();
+        return;
+      } catch (const std::exception& error) {
+        std::fputs(fmt::format("a connection ended: {}\n", error.what()).c_str(), stderr);
+      }
+  }
+
   void accept() {
     if (connections_ >= shared_.options.most_connections) {
       full_ = true;
@@ -393,8 +410,8 @@ class Server {
   }
   /// No files are left: some connections must end first.
   void later() {
-    timer_.expires_after(std::chrono::milliseconds(100));
-    timer_.async_wait(asio::bind_executor(main_, [this](error_code error) {
+    pause_.expires_after(std::chrono::milliseconds(100));
+    pause_.async_wait(asio::bind_executor(main_, [this](error_code error) {
       if (!error && acceptor_.is_open()) accept();
     }));
   }
@@ -467,7 +484,7 @@ class Server {
   asio::strand<asio::io_context::executor_type> main_{context_.get_executor()};
   tcp::acceptor acceptor_;
   asio::signal_set signals_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_{context_}, pause_{context_};  ///< of the end; of accepting
   std::set<Weak, std::owner_less<Weak>> open_;
   int connections_ = 0;
   bool full_ = false;

@@ -11,6 +11,7 @@
 #include <tessera_serving/batching_scorer.hpp>
 #include <tessera_serving/frozen_model.hpp>
 #include <tessera_serving/row_format.hpp>
+#include <tessera_serving/running_threads.hpp>
 #include <tessera_serving/watch.hpp>
 
 #include <fmt/format.h>
@@ -252,18 +253,8 @@ std::string json_string(std::string_view text) {
 /// Threads that do what would keep those of the connections for too long.
 class Workers {
  public:
-  explicit Workers(int threads) {
-    for (int t = 0; t < threads; ++t) threads_.emplace_back([this] { work(); });
-  }
-  /// Does all that was added.
-  ~Workers() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  /// Does all that was added before it ends.
+  explicit Workers(int threads) : threads_(threads, [this] { work(); }, [this] { stop(); }) {}
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
@@ -276,6 +267,13 @@ class Workers {
   }
 
  private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+  }
   void work() {
     for (;;) {
       std::function<void()> job;
@@ -294,7 +292,7 @@ class Workers {
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  detail::RunningThreads threads_;
 };
 
 void pack(HttpReply& reply, Coding coding) {

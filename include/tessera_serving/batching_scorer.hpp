@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera_serving/frozen_model.hpp>
 #include <tessera_serving/model_inputs.hpp>
+#include <tessera_serving/running_threads.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +16,6 @@
 #include <functional>
 #include <mutex>
 #include <span>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,25 +47,12 @@ class BatchingScorer {
     Request* next = nullptr;
   };
 
-  /// Throws InvalidArgument for options that are not positive.
+  /// Scores all that has been submitted before it ends. Throws InvalidArgument for options that are
+  /// not positive, and Error if a thread cannot be started.
   explicit BatchingScorer(const FrozenModel& model, BatchingOptions options = {})
-      : model_(model), options_(options) {
-    require(options.max_samples >= 1 && options.threads >= 1 && options.max_waiting >= 1 &&
-                options.max_delay.count() >= 0,
-            "BatchingScorer: max_samples ({}), threads ({}) and max_waiting ({}) must be at least "
-            "1, max_delay ({} us) not negative",
-            options.max_samples, options.threads, options.max_waiting, options.max_delay.count());
-    for (int t = 0; t < options.threads; ++t) threads_.emplace_back([this] { work(); });
-  }
-  /// Scores all that has been submitted.
-  ~BatchingScorer() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+      : model_(model),
+        options_(checked(options)),
+        threads_(options.threads, [this] { work(); }, [this] { stop(); }) {}
   BatchingScorer(const BatchingScorer&) = delete;
   BatchingScorer& operator=(const BatchingScorer&) = delete;
 
@@ -109,6 +96,22 @@ class BatchingScorer {
   }
 
  private:
+  static const BatchingOptions& checked(const BatchingOptions& options) {
+    require(options.max_samples >= 1 && options.threads >= 1 && options.max_waiting >= 1 &&
+                options.max_delay.count() >= 0,
+            "BatchingScorer: max_samples ({}), threads ({}) and max_waiting ({}) must be at least "
+            "1, max_delay ({} us) not negative",
+            options.max_samples, options.threads, options.max_waiting, options.max_delay.count());
+    return options;
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+  }
+
   void work() {
     EncodedSamples joined;
     std::vector<float> scores;
@@ -220,7 +223,7 @@ class BatchingScorer {
   Request *first_ = nullptr, *last_ = nullptr;
   std::int64_t waiting_ = 0;  ///< samples
   bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  detail::RunningThreads threads_;
 };
 
 }}  // namespace tessera::v0

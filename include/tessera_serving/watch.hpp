@@ -75,6 +75,8 @@ class CheckpointWatch {
         taken = look();
       } catch (const std::exception& fault) {
         error = fault.what();
+      } catch (...) {
+        error = "it threw what is no std::exception";
       }
       lock.lock();
       status_.error = std::move(error);

@@ -52,7 +52,7 @@ NAMES = {
     "stop_token": "stop_token",
     "string": "getline string to_string",
     "string_view": "string_view",
-    "system_error": "errc error_code",
+    "system_error": "errc error_code system_error",
     "thread": "jthread this_thread thread",
     "tuple": "apply get tie tuple tuple_element_t",
     "type_traits": "bool_constant conditional_t integral_constant is_arithmetic_v is_const_v is_empty_v is_floating_point_v is_integral_v "

@@ -15,11 +15,13 @@
 #include <nlohmann/json.hpp>
 
 #include <atomic>
+#include <cerrno>
 #include <future>
 #include <mutex>
 #include <random>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -28,6 +30,16 @@
 using namespace saved_model;
 
 namespace {
+
+/// Work for threads of which only the first few can be started.
+struct Few {
+  explicit Few(int& started) : copies(&started) {}
+  Few(const Few& other) : copies(other.copies) {
+    if (++*copies > 3) throw std::system_error(EAGAIN, std::generic_category());
+  }
+  void operator()() const {}
+  int* copies;
+};
 
 constexpr int kSamples = 16;
 
@@ -66,6 +78,13 @@ std::int64_t served_step(serve::Service& service) {
 }
 
 }  // namespace
+
+TEST_CASE("threads that cannot be started are an error, when the others have ended") {
+  int copies = 0, stops = 0;
+  CHECK_THROWS_WITH_AS(detail::RunningThreads(9, Few(copies), [&] { ++stops; }),
+                       doctest::Contains("only 3 of 9 threads can be started"), Error);
+  CHECK(stops == 1);
+}
 
 TEST_CASE("models are swapped while threads score: each answer has the bits of one version") {
   const Samples samples(3, kSamples);
