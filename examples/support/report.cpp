@@ -86,7 +86,8 @@ int fail(const char* program, std::string text, int code) {
   if (text.size() > kMost)
     text = fmt::format("{} ... ({} more bytes)", text.substr(0, kMost), text.size() - kMost);
   std::fflush(stdout);
-  fmt::print(stderr, "{}: {}\n", program, text);
+  // does not throw if it cannot be written
+  std::fputs(fmt::format("{}: {}\n", program, text).c_str(), stderr);
   return code;
 }
 

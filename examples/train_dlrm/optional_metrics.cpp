@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -66,7 +67,10 @@ class Server final : public MetricsServer {
 
   void accept() {
     acceptor_.async_accept([this](error_code error, tcp::socket socket) {
-      if (error) return accept();
+      if (error) {  // as if no files are left
+        pause_.expires_after(std::chrono::milliseconds(100));
+        return pause_.async_wait([this](error_code) { accept(); });
+      }
       const auto connection = std::make_shared<Connection>(std::move(socket));
       connection->stream.expires_after(std::chrono::seconds(2));
       connection->request.header_limit(8 << 10);
@@ -103,6 +107,7 @@ class Server final : public MetricsServer {
 
   asio::io_context context_{1};
   tcp::acceptor acceptor_;
+  asio::steady_timer pause_{context_};
   std::mutex mutex_;
   std::string text_;
   std::thread thread_;

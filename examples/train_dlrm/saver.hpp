@@ -185,8 +185,10 @@ class Saver {
     try {
       tessera::detail::remove_old_checkpoints(options_.save, options_.keep, *step);
     } catch (const std::exception& error) {
-      fmt::print(stderr, "train_dlrm: warning: older checkpoints were not removed: {}\n",
-                 error.what());
+      std::fputs(
+          fmt::format("train_dlrm: warning: older checkpoints were not removed: {}\n", error.what())
+              .c_str(),
+          stderr);
     }
   }
 

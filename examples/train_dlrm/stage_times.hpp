@@ -94,10 +94,13 @@ class StageTimes {
   std::array<double, kNames.size() + 1> sums_{};  ///< the last: bytes
 };
 
-/// Memory of this process that is in use, in bytes.
+/// Memory of this process that is in use, in bytes; 0 if the system does not tell.
 inline std::int64_t resident_bytes() {
   std::int64_t all = 0, resident = 0;
-  std::istringstream(support::read_file("/proc/self/statm")) >> all >> resident;
+  try {
+    std::istringstream(support::read_file("/proc/self/statm")) >> all >> resident;
+  } catch (const tessera::Error&) {  // as if no files are left: no reason to end a training
+  }
   return resident * ::sysconf(_SC_PAGESIZE);
 }
 

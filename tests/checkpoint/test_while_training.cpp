@@ -140,6 +140,23 @@ void load_into(Values& values, const std::filesystem::path& checkpoint, const La
 
 }  // namespace
 
+TEST_CASE("observers that had begun are told of the end if a later one throws") {
+  struct Counts final : RowObserver {
+    void begin_update() override {
+      if (throws) throw std::runtime_error("the observer failed");
+      ++open;
+    }
+    void end_update() noexcept override { --open; }
+    void touch(int, std::span<const std::int64_t>) override {}
+    bool throws = false;
+    int open = 0;
+  } first, second;
+  second.throws = true;
+  const std::vector<RowObserver*> both{&first, &second};
+  CHECK_THROWS_WITH(detail::ObservedUpdate{both}, "the observer failed");
+  CHECK(first.open == 0);
+}
+
 TEST_CASE("tensors that hold NaN or infinite numbers are named, states are not") {
   SelfCommunicator c;
   const Model model{{{"a", 6, 4}, {"b", 9000, 4}, {"c", 3, 2}},

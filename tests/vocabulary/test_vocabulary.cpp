@@ -22,6 +22,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -50,6 +51,18 @@ struct Moody {
   static constexpr bool scores_never_fall = true;
   mutable std::uint32_t asked = 0;
   std::uint32_t score(const SeenKey& seen) const { return ++asked % 3 == 0 ? 0 : seen.step; }
+};
+
+struct FallsAtThree {
+  static constexpr bool scores_never_fall = true;
+  std::uint32_t score(const SeenKey& seen) const { return seen.count >= 3 ? 1 : 5; }
+};
+struct Throws {
+  bool* throws;
+  bool admits(const SeenKey&) const {
+    if (*throws) throw std::runtime_error("the policy failed");
+    return true;
+  }
 };
 
 /// The rules, as docs/concepts/vocabulary.md has them, for one table of one block. Slow and plain.
@@ -444,6 +457,37 @@ TEST_CASE("laws of policies") {
   CHECK(finds(moody, "score: of the same key another answer"));
   CHECK(finds(moody, "score: 0 for a key of this batch"));
   CHECK(finds(moody, "score: falls"));
+  CHECK(finds(laws::vocabulary_policy_laws(FallsAtThree()), "score: falls from 5 to 1"));
+}
+
+TEST_CASE("a policy that throws: its batch is no step, and the next one has its own rows") {
+  for (const int threads : {1, 2}) {
+    SelfCommunicator self;
+    bool throws = true;
+    VocabularyOptions options;
+    options.tables = {{.rows = 1000}, {.rows = 1000}};
+    options.feature_table = {0, 1};
+    Vocabulary<SelfCommunicator, Host, Throws> vocabulary(self, Host({.threads = threads}), options,
+                                                          {{&throws}, {&throws}});
+    Keys keys(200);
+    std::iota(keys.begin(), keys.end(), 5);
+    const KeyedJagged<std::int64_t> batch{2, 100, keys, {}, {}};
+    std::vector<std::int32_t> rows(keys.size());
+    CHECK_THROWS_WITH(vocabulary.learn(batch, std::span(rows)), "the policy failed");
+    CHECK(vocabulary.step() == 0);
+    throws = false;
+    std::reverse(keys.begin(), keys.end());
+    for (int i = 0; i < 2; ++i) {
+      vocabulary.learn(batch, std::span(rows));
+      CHECK(vocabulary.step() == i + 1);
+      // each key has a row of its own in its feature's table
+      for (const auto begin : {rows.begin(), rows.begin() + 100}) {
+        const std::set<std::int32_t> different(begin, begin + 100);
+        CHECK(different.size() == 100);
+        CHECK(*different.begin() > 0);
+      }
+    }
+  }
 }
 
 TEST_CASE("what a vocabulary refuses") {

@@ -389,6 +389,8 @@ class MeetingGuest {
       const auto error =
           wait([&](auto handler) { asio::async_connect(socket_, places, std::move(handler)); });
       if (!error) return;
+      if (error == asio::error::no_descriptors)
+        Meeting::fail(job_.rank, "this rank can open no socket: " + error.message());
       if (std::chrono::steady_clock::now() + std::chrono::milliseconds(50) > deadline_)
         Meeting::fail(0, formatted("rank 0 does not listen at {} ({}); is it started, and is "
                                    "MASTER_ADDR its machine?",

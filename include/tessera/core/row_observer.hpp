@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,7 +19,7 @@ class RowObserver {
   /// Tells that it has.
   virtual void end_update() noexcept {}
   /// Names rows of an arena that this update is going to change, in any order, some of them more
-  /// than once.
+  /// than once. Should not throw: rows of other arenas may have changed.
   virtual void touch(int arena, std::span<const std::int64_t> rows) = 0;
 };
 
@@ -26,15 +27,22 @@ namespace detail {
 
 /// The time in which rows may change, for observers.
 struct ObservedUpdate {
-  explicit ObservedUpdate(const std::vector<RowObserver*>& all) : observers(all) {
-    for (RowObserver* observer : observers) observer->begin_update();
+  /// Begins all; if one throws, those that had begun are told of the end.
+  explicit ObservedUpdate(const std::vector<RowObserver*>& all) : ObservedUpdate(all, 0) {
+    for (; begun < all.size(); ++begun) all[begun]->begin_update();
   }
   ObservedUpdate(const ObservedUpdate&) = delete;
   ObservedUpdate& operator=(const ObservedUpdate&) = delete;
   ~ObservedUpdate() {
-    for (RowObserver* observer : observers) observer->end_update();
+    while (begun > 0) observers[--begun]->end_update();
   }
+
+ private:
+  ObservedUpdate(const std::vector<RowObserver*>& all, std::size_t none)
+      : observers(all), begun(none) {}
+
   const std::vector<RowObserver*>& observers;
+  std::size_t begun;
 };
 
 }  // namespace detail

@@ -20,9 +20,6 @@ namespace tessera { inline namespace v0 { namespace detail {
 /// pooling whose gradients are summed in several blocks of a rank's samples.
 class EqualSizes {
  public:
-  /// Forgets them: another collection's ranks did not compare them.
-  void clear() { agreed_.clear(); }
-
   /// Makes an admitted batch one of fixed sizes, if that is possible. Compares the sizes with the
   /// other ranks' if they are not those of the step before, and throws InvalidArgument on every
   /// rank if they differ. Collective; a rank of new sizes while others do not waits for them in

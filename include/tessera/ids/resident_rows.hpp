@@ -57,7 +57,8 @@ class HeldRows {
 
   /// Returns appended bags `i`, to be read from the slots.
   op::Bags<Id> placed(std::size_t i, op::Bags<Id> bags) const {
-    bags.ids = placed_.data() + (static_cast<std::int64_t>(parts_[i].at) - parts_[i].first);
+    if (!ids_.empty())  // else there is no memory, and nothing is read
+      bags.ids = placed_.data() + (static_cast<std::int64_t>(parts_[i].at) - parts_[i].first);
     bags.row_bias = 0;
     return bags;
   }

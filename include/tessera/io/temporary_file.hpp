@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -21,10 +23,14 @@
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Returns a name beside a file, for what becomes the file when it is complete: no other process,
-/// and no other call, gets the same.
+/// also of another container or machine, and no other call, gets the same.
 inline std::filesystem::path partial_path(std::filesystem::path file) {
   static std::atomic<int> calls{0};
-  file += formatted(".partial-{}-{}", ::getpid(), ++calls);
+  static const std::uint64_t drawn = [] {
+    std::uint64_t word = 0;
+    return ::getrandom(&word, sizeof(word), 0) == ssize_t{sizeof(word)} ? word : 0;
+  }();
+  file += formatted(".partial-{}-{:x}-{}", ::getpid(), drawn, ++calls);
   return file;
 }
 

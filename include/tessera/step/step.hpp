@@ -252,7 +252,7 @@ struct Step {
 
   /// Notes that it is about to be routed by a collection.
   void begin(const void* by) {
-    if (!progress.is_of(by)) equal_sizes.clear();
+    if (!progress.is_of(by)) equal_sizes = {};  // that collection's ranks did not compare them
     progress.begin(by);
     distinct.clear();
     resident.release(false);

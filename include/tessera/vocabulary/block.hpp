@@ -45,7 +45,9 @@ class VocabularyBlock {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i + kAhead < keys.size()) __builtin_prefetch(&slots_[place(keys[i + kAhead])], 1);
       Slot& slot = insert(keys[i]);
-      if (slot.step != step) {
+      // or of a call of this step that has thrown, whose list is gone
+      if (slot.step != step || slot.touched >= touched_.size() ||
+          touched_[slot.touched].key != keys[i]) {
         slot.step = step;
         slot.touched = static_cast<std::uint32_t>(touched_.size());
         touched_.push_back({keys[i], 0, slot.row});

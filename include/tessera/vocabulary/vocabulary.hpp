@@ -109,8 +109,8 @@ class Vocabulary<Comm, Host, Own> {
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   /// Returns the number of batches learned.
   std::int64_t step() const { return step_; }
-  /// Continues as after so many batches. Throws InvalidArgument for fewer than a key was last seen
-  /// in.
+  /// Continues as after so many batches, on all ranks alike. Throws InvalidArgument for fewer than a
+  /// key of this rank was last seen in; then other ranks may have gone on.
   void set_step(std::int64_t step) {
     std::int64_t last = 0;
     for (const OwnBlock& block : own_)
@@ -354,8 +354,11 @@ class Vocabulary<Comm, Host, Own> {
         block.error = std::current_exception();  // must not leave a thread
       }
     });
+    std::exception_ptr first;
     for (OwnBlock& block : own_)
-      if (block.error) std::rethrow_exception(std::exchange(block.error, nullptr));
+      if (std::exception_ptr error = std::exchange(block.error, nullptr); error && !first)
+        first = std::move(error);
+    if (first) std::rethrow_exception(first);
   }
 
   Comm& communicator_;
