@@ -78,6 +78,20 @@ struct Broken : Adagrad {
   Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
 };
 
+/// Has a state that a gradient of zero makes NaN.
+struct NoGradientNoState : Adagrad {
+  struct Step {
+    float learning_rate;
+    struct Row {};
+    Row row(float*, float) const { return {}; }
+    float element(float weight, float gradient, float* state, const Row&) const {
+      state[0] = gradient / std::abs(gradient);
+      return weight - learning_rate * gradient;
+    }
+  };
+  Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
+};
+
 /// The columns of a register at once against one at a time.
 template <Optimizer O>
 void check_lanes(const O& optimizer) {
@@ -167,6 +181,8 @@ TEST_CASE("the laws find a broken optimizer") {
   CHECK(joined(laws::optimizer_laws(Ftrl{})).find("along its gradient") != std::string::npos);
   CHECK(faults.find("along its gradient") != std::string::npos);
   CHECK(faults.find("a gradient of zero in the first step gives the weight") != std::string::npos);
+  CHECK(joined(laws::optimizer_laws(NoGradientNoState{})).find("gives the element state") !=
+        std::string::npos);
 }
 
 TEST_CASE("columns of a register at once are single ones") {

@@ -155,10 +155,24 @@ TEST_CASE("the laws find a policy that breaks them") {
       return {{0, t.rows, 0, t.width}, {.kind = Place::Kind::rank, .index = p.ranks}};
     }
   };
+  struct NothingOnOneNode {
+    static constexpr int count(const TableSpec&, const Topology& p) {
+      return p.ranks_per_node == 0 ? 0 : 1;
+    }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) {
+      return {{0, t.rows, 0, t.width}, {}};
+    }
+  };
+  struct NegativeCache {
+    static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) {
+      return {{0, t.rows, 0, t.width}, {}, Tier::file, -5};
+    }
+  };
   CHECK(joined(laws::sharding_policy_laws<LosesARow>()).find("cover") != std::string::npos);
   // three of one kind, and how many more
   CHECK(laws::sharding_policy_laws<LosesARow>().size() == 4);
-  CHECK(laws::sharding_policy_laws<LosesARow>().back() == "... and 897 more like the last");
+  CHECK(laws::sharding_policy_laws<LosesARow>().back() == "... and 1077 more like the last");
   CHECK(joined(laws::sharding_policy_laws<TwiceTheSame>()).find("overlap") != std::string::npos);
   CHECK(joined(laws::sharding_policy_laws<NotWhole>())
             .find("columns: 1 of 1 x 2 are in one rectangle; the policy tells of 1") !=
@@ -170,6 +184,10 @@ TEST_CASE("the laws find a policy that breaks them") {
             .find("columns: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
   CHECK(joined(laws::sharding_policy_laws<WrongRank>()).find("there are 1 ranks") !=
         std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<NothingOnOneNode>()).find("on 1 ranks, 0 per node") !=
+        std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<NegativeCache>())
+            .find("cache: shard 0 of 1 x 1 has cache_rows -5") != std::string::npos);
 }
 
 TEST_CASE("row blocks: even ones differ by a row at most, uneven ones follow their shares") {

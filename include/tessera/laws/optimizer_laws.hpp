@@ -142,6 +142,13 @@ std::vector<std::string> optimizer_laws(const O& optimizer,
     for (const float weight : still.weights)
       faults.expect(std::isfinite(weight),
                     "a gradient of zero in the first step gives the weight {}", weight);
+    const auto finite = [&](float state, const char* what) {
+      faults.expect(std::isfinite(state),
+                    "a gradient of zero in the first step gives the {} state {}", what, state);
+    };
+    for (const auto& states : still.element_states)
+      for (const float state : states) finite(state, "element");
+    for (const float state : still.row_states) finite(state, "row");
     if (options.zero_gradient_keeps_weight)
       faults.expect(still.weights == start, "row {}: a gradient of zero changed a weight", r);
   }

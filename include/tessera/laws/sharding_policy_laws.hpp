@@ -37,6 +37,7 @@ constexpr int parts_told() {
 /// can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
+///   cache      cache_rows is not negative
 ///   placeable  every request for a place can be met
 ///   columns    if it says whole_rows or column_parts, rectangles are as wide as that says, and there are copies on any number of ranks or on none
 template <class P>
@@ -46,7 +47,7 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
   for (const std::int64_t rows : {1, 2, 7, 64, 1000})
     for (const int width : {columns, 2 * columns, 3 * columns, 16 * columns})
       for (int ranks = 1; ranks <= 9; ++ranks)
-        for (int per_node = 1; per_node <= ranks; ++per_node) {
+        for (int per_node = 0; per_node <= ranks; ++per_node) {
           const TableSpec table{"t", rows, width};
           const Topology topology{ranks, per_node};
           Layout layout{.topology = topology, .tables = {table}, .features = {{"t", "t"}}};
@@ -55,8 +56,11 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
           for (int i = 0; i < P::count(table, topology); ++i) {
             const ShardRequest request = P::shard(table, topology, i),
                                again = P::shard(table, topology, i);
-            faults.expect(request.rectangle == again.rectangle && request.place == again.place,
+            faults.expect(request.rectangle == again.rectangle && request.place == again.place &&
+                              request.tier == again.tier && request.cache_rows == again.cache_rows,
                           "pure: shard {} of {} x {} differs when asked again", i, rows, width);
+            faults.expect(request.cache_rows >= 0, "cache: shard {} of {} x {} has cache_rows {}",
+                          i, rows, width, request.cache_rows);
             if (request.rectangle.empty()) continue;
             const int unit =
                 request.place.kind == Place::Kind::node_member ? request.place.group : i;

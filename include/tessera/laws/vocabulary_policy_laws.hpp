@@ -27,7 +27,7 @@ std::vector<std::string> vocabulary_policy_laws(const P& policy) {
                  .step = 0,
                  .now = 0,
                  .seed = random_word(draw, 2)};
-    for (; seen.count < 1u << 20; seen.count *= 4) {
+    for (; seen.count < 1u << 20; seen.count += 1 + seen.count / 2) {
       seen.step = seen.now + 1;
       for (const std::uint32_t age : {0u, 1u, 5u, 100u, 100'000u}) {
         seen.now = seen.step + age;
