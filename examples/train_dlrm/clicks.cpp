@@ -327,7 +327,7 @@ class CriteoFile final : public Clicks {
 
   std::uint64_t seed_;
   std::string path_;
-  bool raw_;  // categories as they stand in the file, for a vocabulary
+  bool raw_;  // categories as they are in the file, for a vocabulary
   std::int64_t bad_lines_ = 0;
   std::string first_bad_line_;
   std::uint64_t checksum_ = 0;

@@ -609,7 +609,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   CLI::Option* timeout = limit(add("--timeout", options.timeout,
                                    "Seconds that a rank waits for the others before it gives up "
                                    "and names them; 0: for ever"),
-                               0.0, 1e8, "SECONDS", "threads 0, mpi 600");
+                               0.0, 1e8, "SECONDS", "threads 0, others 600");
   CLI::Option* buckets =
       limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
                               "Gradients of the linear layers are summed over the ranks during "
@@ -746,7 +746,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad, rowwise-adagrad and -l2 and "
-      "-decoupled 0.04, -counted 10, or 0.04 where its `rate` is faster or slower, adam, adamw and "
+      "-decoupled 0.04, -counted 10, or 0.04 if its `rate` is faster or slower, adam, adamw and "
       "partial-rowwise-adam, adam-counted 0.01, lamb 0.1, ftrl 0.1");
   const CLI::Option* wide[] = {
       add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights, as above")
@@ -763,7 +763,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   limit(
       app.add_option("--clip-norm", options.clip_norm,
                      "Scale a step's gradients, of tables and linear layers together, down to this "
-                     "norm where theirs is larger"),
+                     "norm if theirs is larger"),
       1e-30f, 1e30f, "NORM");
   shared.emplace_back("--initial-bound", [&options] { return text_of(options.initial_bound); });
   app.add_option_function<std::string>(

@@ -92,7 +92,7 @@ constexpr std::string_view mixed(std::size_t category) {
       "replicated", "replicated"};
   return plans[category];
 }
-/// Two of the tables that stay whole lie together: categories 8 and 14.
+/// Two of the tables that stay whole are fused: categories 8 and 14.
 constexpr std::size_t kFused = 13, kFusedWith = 7;
 
 /// Whether this machine's file may be read: by processes, which must agree on a plan, only if all

@@ -120,7 +120,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
           ->option_text("NAME [none: every event is a 1]")
           ->needs(data);
   for (CLI::Option* option :
-       add_text_format(app, options.format, "a tab where the first line holds one, else a comma"))
+       add_text_format(app, options.format, "a tab if the first line holds one, else a comma"))
     option->needs(data);
   limit(add("--label-threshold", options.label_threshold, "A label is 1 from this number on"),
         -1e30, 1e30, "X")

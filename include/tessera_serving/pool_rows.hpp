@@ -40,7 +40,7 @@ struct RowsWithOverlay {
 };
 
 /// Pools bags [first, last): as op::Lookup does on the host, with the same bits if rows are
-/// elements. Codes become floats, in one rounding, before they are summed.
+/// elements. Codes become floats, in one rounding (int8 without FMA: two), before they are summed.
 template <class Row, bool Weighted, class Rows, IdType Id>
 void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64_t first,
                std::int64_t last, float* output, std::int64_t stride) {

@@ -8,7 +8,7 @@
 README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/; it counts tests/compile_fail.
 docs/**/*.md: a C++ or Python listing under `<!-- listing: FILE [NAME] -->` is the region `// [NAME]` .. `// [NAME end]` of that file (`#` in Python).
 docs/api.md: what public_names.py --index prints.
-docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` stand the messages of tests/compile_fail.
+docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` are the messages of tests/compile_fail.
 """
 import pathlib
 import re

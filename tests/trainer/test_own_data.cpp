@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The commands of docs/your_own_data.md as they stand; data of other shapes than Criteo's.
+// The commands of docs/your_own_data.md as they are; data of other shapes than Criteo's.
 #include <trainer/command.hpp>
 
 #include <tessera/checkpoint/folder.hpp>

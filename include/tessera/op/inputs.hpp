@@ -21,7 +21,8 @@ enum class BadIds : std::uint8_t {
   /// sent. Where the host cannot see ids and has nothing to wait for, the error comes later, and
   /// until then bad ids are treated as by zero_vector.
   throw_error,
-  /// A zero vector, and no gradient. The id still counts in the divisor of a mean.
+  /// Left out, and no gradient: a bag of such alone is a zero vector, as is their place in a
+  /// sequence. The id still counts in the divisor of a mean.
   zero_vector,
   /// Negative ids become 0, too large ones the last row.
   clamp,
