@@ -311,6 +311,14 @@ TEST_CASE("jagged: shapes that do not fit are named, and nothing is written") {
        "concat_jagged: 3 and 2 columns; both need the same");
   says([&] { jagged::segment_mean(backend, held.view(), {to.data(), 2, 2}); },
        "segment_mean: the result is 2 x 2, must be 2 x 3");
+  says([&] { jagged::segment_sum(backend, held.view(), {to.data(), 2, 3, 2}); },
+       "segment_sum: the result has no memory, or a stride below its columns");
+  jagged::JaggedView<const float> unsound = held.view();
+  unsound.values.data = nullptr;
+  says([&] { jagged::segment_sum(backend, unsound, {to.data(), 2, 3}); },
+       "segment_sum: the matrix of values has no memory, or a stride below its columns");
+  says([&] { jagged::gather_rows(backend, unsound.values, {}, {to.data(), 0, 3}); },
+       "gather_rows: the source has no memory, or a stride below its columns");
   says([&] { jagged::segment_sum(backend, jagged::JaggedView<const float>(), {to.data(), 0, 0}); },
        "segment_sum: offsets are empty; give sequences + 1 of them");
   if constexpr (JaggedBackend::host_readable) {

@@ -62,9 +62,14 @@ void check_offsets(const Backend&, const char* function, std::span<const std::in
   }
 }
 
+inline void check_sound(const char* function, const char* what, MatrixView<const float> matrix) {
+  require(matrix.sound(), "{}: {} has no memory, or a stride below its columns", function, what);
+}
+
 template <class Backend, class T>
 void check_jagged(const Backend& backend, const char* function,
                   const jagged::JaggedView<T>& jagged) {
+  check_sound(function, "the matrix of values", jagged.values);
   check_offsets(backend, function, jagged.offsets, jagged.values.rows);
 }
 
@@ -72,6 +77,7 @@ inline void check_matrix(const char* function, const char* what, MatrixView<cons
                          std::int64_t rows, std::int64_t columns) {
   require(matrix.rows == rows && matrix.columns == columns, "{}: {} is {} x {}, must be {} x {}",
           function, what, matrix.rows, matrix.columns, rows, columns);
+  check_sound(function, what, matrix);
 }
 
 template <class Backend>
@@ -163,6 +169,7 @@ void split_jagged(const Backend& backend, MatrixView<const float> joined, Jagged
 template <class Backend>
 void gather_rows(const Backend& backend, MatrixView<const float> from,
                  std::span<const std::int64_t> rows, MatrixView<float> to) {
+  detail::check_sound("gather_rows", "the source", from);
   detail::check_matrix("gather_rows", "the result", to, std::ssize(rows), from.columns);
   detail::check_rows(backend, "gather_rows", rows, from.rows);
   op::run<op::GatherJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
@@ -173,6 +180,7 @@ template <class Backend>
 void scatter_rows(const Backend& backend, MatrixView<const float> from,
                   std::span<const std::int64_t> rows, MatrixView<float> to) {
   detail::check_matrix("scatter_rows", "the source", from, std::ssize(rows), to.columns);
+  detail::check_sound("scatter_rows", "the result", to);
   detail::check_rows(backend, "scatter_rows", rows, to.rows);
   op::run<op::ScatterJagged<op::ListedPlace>>(backend, {{}, {rows.data()}, from, to});
 }
