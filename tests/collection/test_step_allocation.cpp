@@ -4,6 +4,7 @@
 // Once its batches have been seen, a step of the collection takes no memory: counted in operator
 // new and aligned_alloc, which the backend takes its memory from, on all ranks together. And what
 // gradients that are accumulated take, by the bytes of aligned_alloc that are not freed.
+#include <tessera/checkpoint.hpp>
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
@@ -16,12 +17,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <span>
 #include <vector>
 
 #include "support/small_model.hpp"
 
 namespace {
 std::atomic<int> allocations{0};
+thread_local bool exhausted = false;  ///< arrays get no memory
 }  // namespace
 
 #if !defined(SIMT_ASAN) && !defined(SIMT_TSAN)  // which have an aligned_alloc of their own
@@ -81,7 +84,10 @@ void* counted(std::size_t bytes) {
 }  // namespace
 
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
-[[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
+[[gnu::noinline]] void* operator new[](std::size_t bytes) {
+  if (exhausted) throw std::bad_alloc();
+  return counted(bytes);
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -120,6 +126,29 @@ TEST_CASE("a step allocates nothing once its batches have been seen") {
         communicator.barrier();
       });
     }
+}
+
+TEST_CASE("no memory for rows that are being saved fails the save, not the step") {
+  SelfCommunicator self;
+  LayoutCollection<Widths<4>, Sgd, Host, SelfCommunicator> e(
+      self, Host{},
+      make_layout({1}, {{.name = "a", .rows = 10, .width = 4}}, {}, {{0, {0, 10, 0, 4}, 0}}),
+      {.learning_rate = 1});
+  CheckpointContents contents;
+  contents.add(e);
+  detail::Snapshot snapshot(contents, 1 << 20);
+  const std::int64_t id = 3;
+  const KeyedJagged<std::int64_t> batch{1, 1, std::span(&id, 1), {}, {}};
+  const std::array<float, 4> gradient{1, 1, 1, 1};
+  const auto pooled = e.forward(batch);
+  const float before = pooled.values(0, 0);
+  exhausted = true;
+  e.backward(pooled, {gradient.data(), 1, 4});
+  exhausted = false;
+  CHECK(e.steps() == 1);
+  CHECK(e.forward(batch).values(0, 0) == before - 1);
+  CHECK_THROWS_WITH(snapshot(contents.rows()[0], std::array<std::int64_t, 1>{16}, 0, 10),
+                    "no memory for rows that steps change before they are saved");
 }
 
 #if defined(TESSERA_COUNTS_BYTES)

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -126,7 +127,11 @@ class Snapshot {
     void begin_update() override { snapshot.mutex_.lock(); }
     void end_update() noexcept override { snapshot.mutex_.unlock(); }
     void touch(int arena, std::span<const std::int64_t> rows) override {
-      snapshot.keep(source, arena, rows);
+      try {
+        snapshot.keep(source, arena, rows);
+      } catch (const std::bad_alloc&) {  // fails the save, not half of a step
+        snapshot.lost_ = snapshot.released_ = true;
+      }
     }
     Snapshot& snapshot;
     int source;
@@ -171,6 +176,7 @@ class Snapshot {
   void take(Arena& arena, const CheckpointRows& rows, std::int64_t first, std::int64_t count,
             std::size_t bytes) {
     const std::lock_guard lock(mutex_);
+    require<Error>(!lost_, "no memory for rows that steps change before they are saved");
     for (std::size_t p = 0; p < rows.parts.size(); ++p)
       copy_rows({rows.parts[p].data + first * rows.parts[p].stride, rows.parts[p].stride}, count,
                 blocks_[p].stride, const_cast<std::byte*>(blocks_[p].data));
@@ -240,7 +246,7 @@ class Snapshot {
   std::map<std::pair<int, int>, Arena> arenas_;
   std::size_t bytes_aside_ = 0, most_bytes_ = 0;
   std::int64_t rows_copied_ = 0;
-  bool released_ = false;
+  bool released_ = false, lost_ = false;  ///< no more are kept; some were not
 
   std::vector<RowBlock> blocks_;  ///< the writer's
   std::vector<std::byte> memory_;
