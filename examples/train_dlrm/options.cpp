@@ -760,6 +760,7 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
       limit(add("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f,
             kMostRate, "R", "sgd 0.1, adagrad 0.01, adam 0.001");
   limit(add("--weight-decay", options.weight_decay, "Of the linear layers"), 0.0f, kMostRate, "R");
+  shared.emplace_back("--clip-norm", [&options] { return text_of(options.clip_norm); });
   limit(
       app.add_option("--clip-norm", options.clip_norm,
                      "Scale a step's gradients, of tables and linear layers together, down to this "

@@ -46,8 +46,8 @@ struct FrozenFeature {
 template <IdType Id>
 class FrozenLookup {
  public:
-  /// Makes lookups. `bad_ids`: as the policies of collection/options.hpp. `threads`: of OpenMP, for
-  /// one batch.
+  /// Makes lookups. `bad_ids`: as Options::bad_ids of a collection. `threads`: of OpenMP, for one
+  /// batch.
   FrozenLookup(const FrozenTables& tables, std::span<const FrozenFeature> features,
                BadIds bad_ids = BadIds::throw_error, int threads = 1)
       : FrozenLookup(tables, nullptr, features, bad_ids, threads) {}

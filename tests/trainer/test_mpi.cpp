@@ -227,7 +227,7 @@ TEST_CASE("ranks with different options say which ones, and both values, before 
     CHECK(three.find("; --dense-optimizer is adam on rank 0 and sgd on rank 1") !=
           std::string::npos);
     for (const std::string option : {"--loader first-rank", "--bucket-kib 8", "--constant-rates",
-                                     "--learning-rate 0.5", "--power 1.1"}) {
+                                     "--learning-rate 0.5", "--power 1.1", "--clip-norm 2"}) {
       const std::string err = differing(engine, option);
       INFO(err);
       CHECK(err.find(rule + option.substr(0, option.find(' ')) + " is ") != std::string::npos);

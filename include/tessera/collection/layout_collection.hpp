@@ -330,8 +330,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                                 Kernels::template dot<Id, output_type>, Kernels::dot_whole_rows);
   }
 
-  /// Merges the gradients of each row over the global batch and applies the optimizer once per row
-  /// (apply_step). Ends the step. `gradient`: as given to split.
+  /// Merges the gradients of each row over the global batch and applies the optimizer once per row.
+  /// Ends the step. `gradient`: as given to split.
   template <IdType Id>
   void update(StepState<Id>& step, Gradient gradient) {
     Calls<Id>::update(stages_, step, gradient, Kernels::template shared_merge<Id, float>(),

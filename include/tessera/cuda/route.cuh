@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(sum_threads)
 
 inline constexpr int split_blocks = 8;  ///< blocks of rows that one pass over the ids serves
 
-/// Neighbouring blocks of rows of one feature's bags. Their counts are those of the PackGroups from
-/// `first_tile` on.
+/// Neighbouring blocks of rows of one feature's bags. Their counts are those of the groups packed
+/// from `first_tile` on.
 template <IdType Id>
 struct SplitGroup {
   static constexpr int launch_bytes = 31'000;

@@ -79,7 +79,7 @@ concept TrainedPlanTables = requires(std::string_view table) {
 }  // namespace detail
 
 /// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch
-/// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
+/// = 65536}>` goes wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
 /// BalanceMemory; Features<...> as in a Plan; training groups, whose optimizers' states tables
 /// keep. For the cluster's ranks the plan is part of the program; for other ranks, or rows given at
 /// run time, the same functions choose when the collection is constructed. RowWise<Interleaved> and

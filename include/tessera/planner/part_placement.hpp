@@ -37,7 +37,7 @@ class PartPlacement {
     double step = 1e300;    ///< seconds, with the price of uneven and of too full memory
     double spread = 1e300;  ///< of time and memory over the ranks; decides between equal steps
     bool fits = false;
-    double even = 1e300;  ///< see even_weight: like `step`, less if few ranks are at the peaks
+    double even = 1e300;  ///< see weigh_even: like `step`, less if few ranks are at the peaks
     constexpr bool shorter_than(const Value& other) const {
       return step < other.step * (1 - 1e-9) ||
              (step <= other.step * (1 + 1e-12) && spread < other.spread * (1 - 1e-6));

@@ -100,9 +100,9 @@ class Updater {
   void take(std::size_t a, const MergedLists& merged) { merged_[a] = merged; }
 
   /// Gathers, after all shared arenas have merged their own: those of replicated arenas get all
-  /// ranks' gradients, in three exchanges for all of them. Throws InvalidArgument if ranks'
-  /// learning rates differ: their copies would. `rates`: as in Step. Collective where an arena is
-  /// replicated.
+  /// ranks' gradients, in three exchanges for all of them, or two if blocks are packed. Throws
+  /// InvalidArgument if ranks' learning rates differ: their copies would. `rates`: as in Step.
+  /// Collective if an arena is replicated.
   void gather(double rates) {
     if constexpr (copies) {
       pack_copies(false, rates);

@@ -49,7 +49,7 @@ class VectorsInFlight {
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
 /// way back, in a codec's form. Encoding and decoding are one pass together with the packing.
-/// `Forward` and `Backward` are CodecChoices, `State`: a Step.
+/// `Forward` and `Backward` are each a CodecChoice, `State`: a Step.
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
