@@ -22,8 +22,8 @@ namespace on_backend {
 using namespace tessera;  // NOLINT: a header of tests
 
 /// Whether `forward` itself throws what is wrong with ids and offsets. Where the host cannot read
-/// them it does so only if the step waits for sizes anyway (docs/gpu/README.md, "How a step runs");
-/// else `bad_ids` or a later `forward` throws it.
+/// them it does so only if the step waits for sizes anyway (docs/gpu/README.md, "When the host
+/// waits"); else `bad_ids` or a later `forward` throws it.
 template <class Backend>
 inline constexpr bool reports_at_once = Backend::host_readable;
 

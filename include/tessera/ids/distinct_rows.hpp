@@ -356,7 +356,7 @@ class DistinctRows {
     feature.fixed = feature.active && wanted.fixed;
     feature.weighted = feature.active && spec.weighted;
     require(!feature.weighted || !(feature.fixed || wanted.local),
-            "forward: feature '{}' is weighted; where rows come to the rank that asks (sequences, "
+            "forward: feature '{}' is weighted; if rows come to the rank that asks (sequences, "
             "max pooling, option deduplicate) weights go with neither Options::equal_batches on a "
             "GPU nor model-parallel input",
             spec.name);

@@ -39,9 +39,9 @@ struct CollectionOptions {
   /// names, under EncodeWithOneOf; empty: its first
   std::string forward_codec{}, backward_codec{};
   /// Each distinct id of a rank's batch travels once per feature and its row comes back once;
-  /// pooling and the merging of gradients happen on the rank that asked. Saves traffic where ids
-  /// repeat or bags are long, and costs if they do not. Not for model-parallel input, whose ids
-  /// do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
+  /// pooling and the merging of gradients happen on the rank that asked. Saves traffic if ids
+  /// repeat or bags are long, and costs if they do not. No effect on model-parallel input, whose
+  /// ids do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
   bool deduplicate = false;
   /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
   /// (EqualSizes)
