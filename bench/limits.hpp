@@ -192,7 +192,7 @@ void run_beside_limit(State& state, std::int64_t batches, std::int64_t entries, 
   const int distance = best_distance([&](int d) { limit(turn++ % batches, d); });
   ours(turn++ % batches);
   std::vector<double> limit_times, times;
-  for (auto _ : state) {
+  for ([[maybe_unused]] const auto _ : state) {
     limit_times.push_back(seconds([&] { limit(turn++ % batches, distance); }));
     times.push_back(seconds([&] { ours(turn++ % batches); }));
     state.SetIterationTime(times.back());
