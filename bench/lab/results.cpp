@@ -183,6 +183,11 @@ void answer(Group& group) {
     group.regret = (*planned)->whole_ms() / first.whole_ms();
 }
 
+/// Other ghosts, or the same on other links, are another case.
+std::string compared_name(const std::string& name, std::uint64_t ghost_checksum) {
+  return fmt::format("{} {:x}", name, ghost_checksum);
+}
+
 }  // namespace
 
 Percentiles percentiles_of(std::vector<double> values) {
@@ -239,15 +244,6 @@ double Result::imbalance() const {
   return sum > 0 ? most * count / sum : 1;
 }
 bool Result::wide() const { return step.spread() > kWide; }
-
-namespace {
-
-/// Other ghosts, or the same on other links, are another case.
-std::string compared_name(const std::string& name, std::uint64_t ghost_checksum) {
-  return fmt::format("{} {:x}", name, ghost_checksum);
-}
-
-}  // namespace
 
 std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path,
                                                            const Batches& batches) {

@@ -565,6 +565,22 @@ TEST_CASE("what does not fit the cluster is not the fastest") {
   CHECK(text_of(shop.at("out/index.html")).find("does not fit the memory") != std::string::npos);
 }
 
+TEST_CASE("ghosts are predicted with a core each") {
+  const Shop shop;
+  const auto predicted = [&](const std::string& cores) {
+    std::ofstream(shop.at("links.json"))
+        << R"({"ranks": 8, "stream_bandwidth": 1e10, "gather_bandwidth": 7e9,
+ "node_bandwidth": 7e9, "node_latency": 3e-5)" +
+               cores + "}";
+    REQUIRE(shop.run(std::string("--model m.json --ids ids --out out --ranks ghost:8 --which 0 "
+                                 "--rounds 1 --cluster links.json --plans row-wise") +
+                     kFast)
+                .err == "");
+    return shop.cases("out")[0]["predicted_ms"].get<double>();
+  };
+  CHECK(predicted(", \"concurrent_ranks\": 2") == predicted(""));
+}
+
 TEST_CASE("drawn ids have the model's hotness, also of fractions") {
   const Shop shop;
   std::ofstream(shop.at("f.json")) << R"({"tables": [{"name": "a", "rows": 100, "hotness": 1.1},
