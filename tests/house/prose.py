@@ -74,6 +74,8 @@ def faults_of(text):
         seen = plain(line)
         for instead in refused(seen, PAGE_WORDS):
             yield number, instead
+        if re.search(r"<[A-Za-z/]", line if line.startswith("#") else seen):
+            yield number, "'<' before a name is HTML to the site: write it as code, and in no heading"
         if line.startswith("|"):
             before = None
             for cell in re.split(r"(?<!\\)\|", seen)[1:-1]:

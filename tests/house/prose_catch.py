@@ -34,6 +34,8 @@ PLANTED = [
     ("docs/page.md", "\n- One item. `Two` items.\n", "page.md:23: two sentences"),
     ("docs/page.md", "\nThe sentence goes\non here.\n", "page.md:23: the sentence goes on"),
     ("docs/page.md", "\n**Lead.** \n", "begins in bold"),
+    ("docs/page.md", "\nA Sum<T> of rows.\n", "page.md:23: '<' before a name"),
+    ("docs/page.md", "\n## `Sum<T>`\n", "page.md:23: '<' before a name"),
     ("docs/page.md", "\n| " + "word " * 21 + "|\n", "a cell of 104 characters"),
     ("docs/page.md", "\n[gone](gone.md)\n", "page.md:23: the link 'gone.md' leads to no file"),
     ("docs/page.md", "\n[gone](#three-words)\n", "leads to no heading"),

@@ -281,7 +281,7 @@ def index(root):
     lines = ["# Every public name", "",
              "Made from the headers by `tests/house/public_names.py --index`: name, first sentence of its comment, page.", ""]
     for door in sorted({door for door, *_ in names.values()}, key=lambda d: (not d.startswith("tessera/"), d.count("/") > 1, d)):
-        lines += [f"## <{door}>", ""]
+        lines += [f"## {door}", ""]
         for name in sorted((n for n, (d, *_) in names.items() if d == door), key=lambda n: (n.lower(), n)):
             page, count = max(((page, counter[name] * worth(page, name)) for page, counter in pages), key=lambda p: p[1], default=(None, 0))
             where = page.relative_to(root / "docs").as_posix() if count else ""

@@ -83,8 +83,8 @@ def main():
         if bare != ["Rest", "Viewed", "Way", "kRows", "size_of"]:
             failures.append(f"without a comment: {bare}")
         index = public_names.index(pathlib.Path(folder))
-        for line in ("## <tessera/plan.hpp>\n\n- `add_rows`: Adds rows\n", "- `View`: Hidden, `hidden()` ([page](page.md))\n",
-                     "- `Viewed` ([page](page.md))\n\n## <tessera/core/rest.hpp>\n\n- `Rest`\n- `Way`\n"):
+        for line in ("## tessera/plan.hpp\n\n- `add_rows`: Adds rows\n", "- `View`: Hidden, `hidden()` ([page](page.md))\n",
+                     "- `Viewed` ([page](page.md))\n\n## tessera/core/rest.hpp\n\n- `Rest`\n- `Way`\n"):
             if line not in index:
                 failures.append(f"the index lacks {line!r}: {index}")
     for planted in PLANTED:
