@@ -105,9 +105,10 @@ class ThreadGroup {
 
   void set_failure(int rank, const std::string& text);
 
-  int first_late(std::uint64_t step) const;
+  /// Returns who has not entered a collective; not who waits for others of them in a part.
+  std::vector<int> late(std::uint64_t step) const;
 
-  std::string late_text(int rank, Collective collective, std::uint64_t step) const;
+  bool waits_in_part(int rank) const;
 
   [[noreturn]] void throw_fault(int rank, Collective collective);
 
@@ -190,7 +191,19 @@ TESSERA_INLINE void ThreadGroup::enter(int rank, Collective collective, std::uin
   const std::lock_guard lock(failure_mutex_);
   if (outcome == detail::BreakableBarrier::Outcome::late) {
     if (!barrier_.break_round(round)) return;
-    if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
+    if (failure_.empty()) {
+      const std::vector<int> peers = late(step);
+      std::string names;
+      for (const int peer : peers)
+        names += detail::formatted("{}{}", names.empty() ? "" : ", ", peer);
+      set_failure(
+          peers.empty() ? -1 : peers[0],
+          detail::formatted(
+              "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise the timeout "
+              "(ThreadGroupOptions) if that can be right",
+              rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
+              detail::name_of(collective), step, names));
+    }
   }
   throw CommunicatorError(
       failed_rank_, detail::name_of(collective),
@@ -208,23 +221,24 @@ TESSERA_INLINE void ThreadGroup::set_failure(int rank, const std::string& text) 
   failure_ = text.empty() ? "no reason given" : text;
 }
 
-TESSERA_INLINE int ThreadGroup::first_late(std::uint64_t step) const {
-  const auto late = std::find_if(slots_.begin(), slots_.end(),
-                                 [&](const Slot& slot) { return slot.step.load() < step; });
-  return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
-}
-
-TESSERA_INLINE std::string ThreadGroup::late_text(int rank, Collective collective,
-                                                  std::uint64_t step) const {
-  std::string late;
+TESSERA_INLINE std::vector<int> ThreadGroup::late(std::uint64_t step) const {
+  std::vector<int> late, waiting;
   for (int peer = 0; peer < size(); ++peer)
     if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
-      late += detail::formatted("{}{}", late.empty() ? "" : ", ", peer);
-  return detail::formatted(
-      "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise the timeout "
-      "(ThreadGroupOptions) if that can be right",
-      rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
-      detail::name_of(collective), step, late);
+      (waits_in_part(peer) ? waiting : late).push_back(peer);
+  return late.empty() ? waiting : late;
+}
+
+TESSERA_INLINE bool ThreadGroup::waits_in_part(int rank) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+    const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank);
+    const std::vector<Slot>& slots = part.group->slots_;
+    return place != part.ranks.end() &&
+           std::any_of(slots.begin(), slots.end(),
+                       [step = slots[place - part.ranks.begin()].step.load()](const Slot& peer) {
+                         return peer.step.load() < step;
+                       });
+  });
 }
 
 TESSERA_INLINE void ThreadGroup::throw_fault(int rank, Collective collective) {
