@@ -524,6 +524,25 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("collection: more rows of one width than kernels count are refused before any memory") {
+  run_ranks(1, [](ThreadCommunicator& host) {
+    const Cuda backend;
+    auto communicator = ThreadRanks<Cuda>::make(host, backend);
+    constexpr std::int64_t half = std::int64_t{1} << 49;
+    using Collection = LayoutCollection<Widths<4>, Sgd, Cuda, ThreadRanks<Cuda>::type>;
+    CHECK(message_of([&] {
+            Collection(communicator, backend,
+                       make_layout({1}, {{"a", half, 4}, {"b", half, 4}}, {{"f", "a"}, {"g", "b"}},
+                                   {{0, {0, half, 0, 4}, 0}, {1, {0, half, 0, 4}, 0}}),
+                       {});
+          }) ==
+          "1125899906842624 rows of one width on one GPU; it holds less than 2^32 - 1: cut the "
+          "tables by rows");
+    CHECK(message_of([] { Cuda::before_arena((std::int64_t{1} << 32) - 2); }).empty());
+    CHECK_FALSE(message_of([] { Cuda::before_arena((std::int64_t{1} << 32) - 1); }).empty());
+  });
+}
+
 TEST_CASE(
     "collection: vectors travel encoded; duplicate ids do not travel: of several ranks, with bad "
     "ids, too") {

@@ -55,10 +55,11 @@ __global__ void __launch_bounds__(gpu::detail::lookup_threads,
   if (sample >= samples.count) return;
   const std::int64_t begin = samples.begin(sample);
   const auto count = static_cast<int>(samples.begin(sample + 1) - begin);
+  using Row = std::make_unsigned_t<Id>;  // as many rows as ids name
   gpu::RowPart<Lanes> sum =
       samples.weights != nullptr
-          ? gpu::detail::sum_bag<T, Width, true>(params, samples, begin, count, lane)
-          : gpu::detail::sum_bag<T, Width, false>(params, samples, begin, count, lane);
+          ? gpu::detail::sum_bag<T, Width, true, Row>(params, samples, begin, count, lane)
+          : gpu::detail::sum_bag<T, Width, false, Row>(params, samples, begin, count, lane);
   if (samples.mean) gpu::scale_row(sum, samples.scale(count));
   gpu::store_any_row(out + sample * Width, gpu::rows_aligned_for(out, Width, Lanes::vector), lane,
                      sum);

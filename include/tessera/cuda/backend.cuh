@@ -54,6 +54,13 @@ class Cuda {
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
   void before_growth(std::size_t bytes) const { gpu::refuse_growth_of_capture(stream_, bytes); }
 
+  /// Throws InvalidArgument for more rows than kernels count; asked before tables are made.
+  static void before_arena(std::int64_t rows) {
+    require(rows < UINT32_MAX,
+            "{} rows of one width on one GPU; it holds less than 2^32 - 1: cut the tables by rows",
+            rows);
+  }
+
   /// Makes a thread that calls what this returns work with the GPU of this thread.
   static auto thread_setup() {
     int device = 0;

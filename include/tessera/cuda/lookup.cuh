@@ -8,6 +8,7 @@
 #include <tessera/op/lookup.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 
 namespace tessera { inline namespace v0 {
@@ -76,29 +77,32 @@ __global__ void __launch_bounds__(lookup_threads)
 /// Sums the rows of entries [begin, begin + count) in their order, `flight` loaded before the first
 /// is added; the next ids are asked for while rows are on their way. Rows that are read again come
 /// from near caches: then instructions count, and a whole flight takes an id, an address, a load
-/// and additions by row. `Bags`: op::Bags, or what has its ids, weights and row_bias.
-template <class T, int Width, bool Weighted, class Bags>
+/// and additions by row. `Row` counts the rows; of 32 bits, as an arena of a GPU has fewer. `Bags`:
+/// op::Bags, or what has its ids, weights and row_bias.
+template <class T, int Width, bool Weighted, std::unsigned_integral Row = std::uint32_t, class Bags>
 __device__ __forceinline__ RowPart<RowLanes<T, Width>> sum_bag(const T* __restrict__ arena,
                                                                const Bags& bags, std::int64_t begin,
                                                                int count, int lane) {
   using Lanes = RowLanes<T, Width>;
-  constexpr int flight = Lanes::most_raw_in_flight;
-  constexpr std::uint32_t absent = 0xffffffffu;  // an arena of a GPU has fewer rows
+  // wide row numbers take registers, too
+  constexpr int most = Lanes::most_raw_in_flight,
+                flight = sizeof(Row) == 8 && most > 1 ? most / 2 : most;
+  constexpr auto absent = static_cast<Row>(~Row{0});
   // Ids of 64 bits may be beyond 2^32 in a table that is cut by rows: they become the arena's rows.
   constexpr bool wide = sizeof(*bags.ids) == 8;
   const T* const of_lane =
       as_base(arena + (wide ? 0 : bags.row_bias * Width) + lane * Lanes::vector);
   const auto* const ids = as_base(bags.ids + begin);
   const auto* const weights = Weighted ? bags.weights + begin : nullptr;
-  const auto load = [&](std::uint32_t id) {
-    return load_raw_row<Lanes>(of_lane + std::int64_t{id} * Width, lane);
+  const auto load = [&](Row id) {
+    return load_raw_row<Lanes>(of_lane + static_cast<std::int64_t>(id) * Width, lane);
   };
   const auto id_at = [&](int k) {
     const auto id = ids[k];
-    const auto bias = wide ? static_cast<std::uint32_t>(bags.row_bias) : 0u;
-    return id < 0 ? absent : static_cast<std::uint32_t>(id) + bias;
+    const auto bias = wide ? static_cast<Row>(bags.row_bias) : Row{0};
+    return id < 0 ? absent : static_cast<Row>(id) + bias;
   };
-  std::uint32_t next[flight];
+  Row next[flight];
   const auto read_ids = [&](int k) {
     if (k + flight <= count)
       for (int r = 0; r < flight; ++r) next[r] = id_at(k + r);

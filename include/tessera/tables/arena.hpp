@@ -30,7 +30,6 @@ class Arena {
       states_.emplace_back(tier).resize(backend, bytes(of_row));
   }
 
-  std::int64_t rows() const { return rows_; }
   int width() const { return width_; }
   /// Returns the weights; T: as when it was made.
   template <Element T>

@@ -47,7 +47,6 @@ class TableStore : public detail::RankTables<Backend> {
 
  public:
   using Tables::flush, Tables::group_of, Tables::reload, Tables::table_index;
-  using widths = WidthList;
   using element = T;
   using training = Trained;
   using Groups = detail::GroupsOf<Trained>;
@@ -72,6 +71,8 @@ class TableStore : public detail::RankTables<Backend> {
             add_cached(plan, training, initializers, files);
             continue;
           }
+        if constexpr (requires { backend.before_arena(plan.rows); })
+          backend.before_arena(plan.rows);
         arenas_.push_back(make_arena(plan, plan.rows, plan.tier, training));
         initialize(plan, arenas_.back(), 0, plan.rows, initializers);
       }
