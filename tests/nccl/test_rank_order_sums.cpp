@@ -140,3 +140,8 @@ TEST_CASE("ordered ranks obey the laws of communicators") {
     CHECK(texts == Texts(static_cast<std::size_t>(ranks)));
   }
 }
+
+TEST_CASE("what CUDA refuses the communicator is not left for CUB to find") {
+  CHECK(ts::NcclMemory().allocate(std::size_t{1} << 60, nullptr) == nullptr);
+  CHECK(cudaGetLastError() == cudaSuccess);
+}

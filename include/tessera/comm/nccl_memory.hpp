@@ -9,6 +9,15 @@
 
 namespace tessera { inline namespace v0 {
 
+namespace detail {
+/// Returns whether a call of CUDA succeeded. What failed is not left as the thread's last error,
+/// which CUB would take for an error of its next launch.
+inline bool cuda_succeeds(cudaError_t result) noexcept {
+  if (result != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return result == cudaSuccess;
+}
+}  // namespace detail
+
 /// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
 /// cudaMalloc if the GPU has none), or a memory resource as the CUDA backend's
 /// (gpu::MemoryResource), which must outlive the communicator.
@@ -33,18 +42,18 @@ class NcclMemory {
   void* allocate(std::size_t bytes, cudaStream_t stream) const {
     if (allocate_ != nullptr) return allocate_(resource_, bytes, stream);
     void* p = nullptr;
-    const cudaError_t result =
-        has_pools() ? cudaMallocAsync(&p, bytes, stream) : cudaMalloc(&p, bytes);
-    return result == cudaSuccess ? p : nullptr;
+    const bool made = detail::cuda_succeeds(has_pools() ? cudaMallocAsync(&p, bytes, stream)
+                                                        : cudaMalloc(&p, bytes));
+    return made ? p : nullptr;
   }
   void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
     if (deallocate_ != nullptr) {
       deallocate_(resource_, p, bytes, stream);
     } else if (has_pools()) {
-      cudaFreeAsync(p, stream);
+      detail::cuda_succeeds(cudaFreeAsync(p, stream));
     } else {
-      cudaStreamSynchronize(stream);
-      cudaFree(p);
+      detail::cuda_succeeds(cudaStreamSynchronize(stream));
+      detail::cuda_succeeds(cudaFree(p));
     }
   }
 
@@ -53,11 +62,10 @@ class NcclMemory {
   /// allocation does.
   static bool has_pools() noexcept {
     int device = 0, pools = 1;
-    if (cudaGetDevice(&device) == cudaSuccess &&
-        cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
-      return pools != 0;
-    static_cast<void>(cudaGetLastError());
-    return true;
+    return !detail::cuda_succeeds(cudaGetDevice(&device)) ||
+           !detail::cuda_succeeds(
+               cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device)) ||
+           pools != 0;
   }
 
   void* resource_ = nullptr;

@@ -288,10 +288,7 @@ class NcclSession {
     begin_clock();
     for (std::uint64_t turn = 0;; ++turn) {
       const cudaError_t query = cudaStreamQuery(options_.stream);
-      if (query != cudaSuccess)
-        static_cast<void>(
-            cudaGetLastError());  // else CUB takes "not ready" for an error of its next launch
-      if (query != cudaSuccess && query != cudaErrorNotReady)
+      if (!cuda_succeeds(query) && query != cudaErrorNotReady)
         fail(formatted("CUDA says: {} ({})", cudaGetErrorString(query), cudaGetErrorName(query)));
       ncclResult_t state = ncclSuccess;
       check("ncclCommGetAsyncError", ncclCommGetAsyncError(nccl_, &state));
@@ -398,17 +395,17 @@ class NcclSession {
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(options_.stream, &status) == cudaSuccess &&
+    return cuda_succeeds(cudaStreamIsCapturing(options_.stream, &status)) &&
            status != cudaStreamCaptureStatusNone;
   }
   static bool on_host(const void* p) {
     cudaPointerAttributes attributes{};
-    if (p == nullptr || cudaPointerGetAttributes(&attributes, p) != cudaSuccess) return false;
+    if (p == nullptr || !cuda_succeeds(cudaPointerGetAttributes(&attributes, p))) return false;
     return attributes.type == cudaMemoryTypeUnregistered || attributes.type == cudaMemoryTypeHost;
   }
 
   void check_cuda(cudaError_t result, std::string_view call) {
-    if (result != cudaSuccess)
+    if (!cuda_succeeds(result))
       fail(formatted("{}: CUDA says: {} ({})", call, cudaGetErrorString(result),
                      cudaGetErrorName(result)));
   }
