@@ -182,15 +182,24 @@ void run(const Options& options, Ranks& ranks) {
   check_output();
   const Result result = train(options, *clicks, ranks, log ? &*log : nullptr);
   if (!speaks) return;
-  if (log) log->add(end_event(options, ranks.size(), *clicks, result));
-  if (report) report->write(run_page(*log));
   print(options, *clicks, result);
-  if (predictions) predictions->write(npy_of(result.predictions));
-  // A file's name may be bytes that are no UTF-8.
-  if (json)
-    json->write(to_json(options, ranks.size(), *clicks, result)
-                    .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-                '\n');
+  support::write_each(
+      {[&] {
+         if (log) log->add(end_event(options, ranks.size(), *clicks, result));
+       },
+       [&] {
+         if (report) report->write(run_page(*log));
+       },
+       [&] {
+         if (predictions) predictions->write(npy_of(result.predictions));
+       },
+       [&] {
+         // A file's name may be bytes that are no UTF-8.
+         if (json)
+           json->write(to_json(options, ranks.size(), *clicks, result)
+                           .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                       '\n');
+       }});
 }
 
 /// Before the ranks meet: all usually have the same bad options, and the launcher ends the others,

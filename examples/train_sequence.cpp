@@ -147,12 +147,17 @@ void run(const Options& given) {
   else
     best.auc = data.best_auc();
   print(options, result, best);
-  if (predictions) predictions->write(header + result.predictions);
-  // a file's name may be bytes that are no UTF-8
-  if (json)
-    json->write(to_json(options, data, result, best)
-                    .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
-                '\n');
+  support::write_each(
+      {[&] {
+         if (predictions) predictions->write(header + result.predictions);
+       },
+       [&] {
+         // a file's name may be bytes that are no UTF-8
+         if (json)
+           json->write(to_json(options, data, result, best)
+                           .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                       '\n');
+       }});
 }
 
 }  // namespace

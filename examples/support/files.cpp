@@ -156,4 +156,14 @@ void ResultFile::finish() {
   partial_.clear();
 }
 
+void write_each(std::initializer_list<std::function<void()>> writes) {
+  std::string faults;
+  for (const auto& write : writes) try {
+      write();
+    } catch (const tessera::DataError& error) {
+      faults += (faults.empty() ? "" : "; ") + std::string(error.what());
+    }
+  if (!faults.empty()) throw tessera::DataError(faults);
+}
+
 }  // namespace support

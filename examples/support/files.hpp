@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -64,5 +65,9 @@ class ResultFile {
   std::string waiting_;
   int file_ = -1;
 };
+
+/// Calls all of `writes`: a result that cannot be written takes no other with it. Then throws a
+/// tessera::DataError with what went wrong, if anything did.
+void write_each(std::initializer_list<std::function<void()>> writes);
 
 }  // namespace support

@@ -183,6 +183,23 @@ TEST_CASE("--json: nothing is written before the end, nothing else is lost, any 
   CHECK(std::filesystem::is_character_file("/dev/null"));
 }
 
+TEST_CASE("a result that cannot be written takes no other with it") {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder.path / name).string(); };
+  const std::string data = "--samples 400 --max-rows 10" + kSmall;
+  const Outcome outcome = check_fails(
+      data + " --report /dev/full --predictions /dev/full --json '" + file("json") + "'",
+      "--report: cannot write '/dev/full': No space left on device; --predictions: ", 1);
+  CHECK(outcome.out.find("test AUC") != std::string::npos);
+  CHECK(nlohmann::json::parse(text_of(file("json"))).contains("auc"));
+
+  const std::string sequences =
+      "--users 60 --items 100 --epochs 1 --width 16 --blocks 1 --model ranking";
+  check_fails(sequences + " --predictions /dev/full --json '" + file("json2") + "'",
+              "--predictions: cannot write '/dev/full'", 1, "", "train_sequence");
+  CHECK(nlohmann::json::parse(text_of(file("json2"))).contains("auc"));
+}
+
 TEST_CASE("results that cannot be printed are a failure") {
   const std::string synthetic = "--samples 400 --max-rows 10" + kSmall;
   const auto status_of = [&](const std::string& arguments, const std::string& output) {
