@@ -63,6 +63,10 @@ LoadOptions items_of(const std::filesystem::path& checkpoint, const Data& data) 
   const SafetensorsReader file(std::as_bytes(std::span(bytes)),
                                (checkpoint / ModelDescription::kKeysFile).string());
   const std::string table(kTable);
+  require<DataError>(file.contains(table + ".keys"),
+                     "--start-from: '{}' is of another program's model, without a table '{}'; give "
+                     "a folder of train_sequence --save",
+                     checkpoint.string(), table);
   const KeyList before{file.read<std::int64_t>(table + ".keys"),
                        file.read<std::int32_t>(table + ".rows")};
   require<DataError>(before.keys.size() == before.rows.size(),

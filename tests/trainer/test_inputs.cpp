@@ -9,6 +9,7 @@
 #include <tessera_data/binary_dataset.hpp>
 #include <tessera_data/criteo.hpp>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <string>
@@ -198,6 +199,20 @@ TEST_CASE("a result that cannot be written takes no other with it") {
   check_fails(sequences + " --predictions /dev/full --json '" + file("json2") + "'",
               "--predictions: cannot write '/dev/full'", 1, "", "train_sequence");
   CHECK(nlohmann::json::parse(text_of(file("json2"))).contains("auc"));
+}
+
+TEST_CASE("train_sequence --start-from says that a model is train_dlrm's") {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  write(folder.path / "data", clicks(200));
+  REQUIRE(train_dlrm("--data " + file("data") + " --save " + file("saved") + kSmall).status == 0);
+  std::string events = "user,item,timestamp\n";
+  for (int i = 0; i < 200; ++i) events += fmt::format("u{},i{},{}\n", i / 10, i * 7 % 30, i);
+  write(folder.path / "events.csv", events);
+  check_fails("--data " + file("events.csv") + " --epochs 1 --start-from " + file("saved"),
+              "is of another program's model, without a table 'item'; give a folder of "
+              "train_sequence --save",
+              1, "", "train_sequence");
 }
 
 TEST_CASE("results that cannot be printed are a failure") {
