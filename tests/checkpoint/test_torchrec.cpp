@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 #include <support/text_of.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -675,6 +676,24 @@ TEST_CASE("a folder of torch.distributed.checkpoint is read by its format, and n
   refused(all, {left, top, u}, "the chunks of 't.weight' do not cover it");
   refused({left, top, Chunk{"t", 89, 5, 611, 7}, u}, {left, top, Chunk{"t", 89, 5, 611, 7}, u},
           "the chunks of 't.weight' do not cover it");
+  // rows and columns cut at once: what is above a piece may be several, and wider
+  const Chunk wide{"t", 0, 0, 90, 12}, narrow{"t", 90, 0, 610, 4}, broad{"t", 90, 4, 610, 8};
+  write_dcp(folder.path, {broad, u, wide, narrow}, {broad, u, wide, narrow});
+  check_load<float, float>(folder.path);
+  refused({Chunk{"t", 0, 0, 700, 6}, Chunk{"t", 0, 5, 350, 6}, Chunk{"t", 350, 6, 350, 6}, u},
+          {Chunk{"t", 0, 0, 700, 6}, Chunk{"t", 0, 5, 350, 6}, Chunk{"t", 350, 6, 350, 6}, u},
+          "the chunks of 't.weight' do not cover it");
+  // Two pieces of one place, the second listed again and again: comparing all pairs took minutes.
+  write_dcp(folder.path, all, {left, top, bottom, Chunk{"u", 0, 0, 9, 2}, u});
+  std::string listed_again = text_of(folder.path / ".metadata");
+  const std::string sizes = text("sizes") + size(9, 3) + "ub";
+  std::string repeated = "q\x01";
+  for (int i = 0; i < 300'000; ++i) repeated += "h\x01";
+  listed_again.insert(listed_again.find(sizes) + sizes.size(), repeated);
+  write_text(folder.path / ".metadata", listed_again);
+  const auto start = std::chrono::steady_clock::now();
+  check_refused(folder.path, {"the chunks of 'u.weight' do not cover it"});
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(60));
   refused({left, top, u}, all, "a chunk of 't.weight' is in no file");
   refused(all, {left, top, Chunk{"t", 90, 5, 611, 7}, u}, "a chunk of 't.weight' is outside of it");
   const auto with = [&](auto&& change) {

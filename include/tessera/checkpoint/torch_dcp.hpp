@@ -210,14 +210,17 @@ class DcpMetadata {
     bool apart = !__builtin_mul_overflow(
         static_cast<std::uint64_t>(tensor.shape[0]),
         static_cast<std::uint64_t>(tensor.shape.size() == 1 ? 1 : tensor.shape[1]), &whole);
-    for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
-      const TorchPiece& own = tensor.pieces[i];
+    // The last piece of each column so far, by its last column: each is looked at twice at most.
+    std::map<std::int64_t, const TorchPiece*> above;
+    for (const TorchPiece& own : tensor.pieces) {
       area += static_cast<std::uint64_t>(own.row_end - own.row_begin) *
               static_cast<std::uint64_t>(own.column_end - own.column_begin);
-      for (std::size_t k = i + 1;
-           k < tensor.pieces.size() && tensor.pieces[k].row_begin < own.row_end; ++k)
-        apart = apart && (tensor.pieces[k].column_end <= own.column_begin ||
-                          own.column_end <= tensor.pieces[k].column_begin);
+      auto at = above.upper_bound(own.column_begin);
+      while (at != above.end() && at->second->column_begin < own.column_end) {
+        apart = apart && at->second->row_end <= own.row_begin;
+        at = above.erase(at);
+      }
+      above[own.column_end] = &own;
     }
     check(apart && area == whole,
           formatted("the chunks of {} do not cover it: a rank's are missing, or overlap",
