@@ -3,6 +3,7 @@
 #include "results.hpp"
 
 #include "../../examples/support/files.hpp"
+#include "../../examples/tessera_plan/json_text.hpp"
 
 #include <tessera/core/error.hpp>
 #include <tessera/planner/explain_plan.hpp>
@@ -247,11 +248,11 @@ bool Result::wide() const { return step.spread() > kWide; }
 
 std::map<std::string, std::vector<double>> read_old_rounds(const std::string& path,
                                                            const Batches& batches) {
-  const json old = json::parse(support::read_file(path, "--compare"), nullptr, false);
-  require<DataError>(old.is_object() && old.contains("laboratory"),
-                     "--compare: '{}' is no results.json of the laboratory", path);
   std::map<std::string, std::vector<double>> rounds;
   try {
+    const json old = plan::parse_json<json>(support::read_file(path, "--compare"), path);
+    require<DataError>(old.is_object() && old.contains("laboratory"),
+                       "--compare: '{}' is no results.json of the laboratory", path);
     const json& of = old.at("context");
     const auto same = [&](const char* what, const json& now) {
       require<DataError>(of.at(what) == now, "--compare: '{}' has the {} {}, this run {}", path,

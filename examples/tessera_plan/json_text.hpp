@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the JSON of models and clusters, in which no key may be given twice.
+// Reads the JSON of models, clusters and results, in which no key may be given twice.
 #pragma once
 
 #include <tessera/core/error.hpp>
@@ -50,12 +50,15 @@ struct CountedText {
 };
 
 /// Parses a file's JSON. Throws tessera::DataError for a key that an object has twice, of which the
-/// parser would keep the last, and what the parser throws.
+/// parser would keep the last, and for values nested so deep that copying or printing them, which
+/// recurses, would end the program; and what the parser throws.
 template <class Json>
 Json parse_json(const std::string& text, const std::string& file) {
   LineCount count;
   std::vector<std::set<std::string>> keys;
-  const auto refuse_twice = [&](int, typename Json::parse_event_t event, Json& parsed) {
+  const auto check = [&](int depth, typename Json::parse_event_t event, Json& parsed) {
+    tessera::require<tessera::DataError>(depth <= 64, "{}:{}: the values are nested too deep", file,
+                                         count.line);
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event != Json::parse_event_t::key) return true;
@@ -66,7 +69,7 @@ Json parse_json(const std::string& text, const std::string& file) {
     return true;
   };
   const CountedText begin{text.data(), &count}, end{text.data() + text.size(), &count};
-  return Json::parse(begin, end, refuse_twice);
+  return Json::parse(begin, end, check);
 }
 
 }  // namespace plan

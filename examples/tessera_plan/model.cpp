@@ -441,7 +441,11 @@ Model read_model(const std::string& path, const std::string& which, int width) {
 }
 
 void take_statistics(Model& model, const std::string& path, const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  Json json;
+  try {
+    json = parse_json<Json>(text, path);
+  } catch (const Json::exception&) {  // and so it is none of these
+  }
   require<DataError>(json.is_object() && json.contains("tessera_statistics"),
                      "{}: no file of statistics, as tessera_plan --measure-ids writes it", path);
   const Source source{path, text};

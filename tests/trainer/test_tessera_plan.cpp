@@ -283,6 +283,10 @@ TEST_CASE("constraints, and what cannot be") {
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\":\n [", "", "m.json:2: not JSON: syntax error");
   fails("{\"tables\": [],\n \"tables\": []}", "", "m.json:2: the key was there before: 'tables'");
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const char* key : {"optimizer", "name", "tables"})
+    fails(fmt::format("{{\n\"{}\": {}}}", key, deep), "",
+          "m.json:2: the values are nested too deep");
   fails(kModel, "--model other", "its only model is");
   fails(kModel, "--namespace a", "--namespace requires --header", 2);
   fails(kModel,
