@@ -9,6 +9,10 @@
 
 namespace plan {
 
+/// Rows of a table, and ids that a feature may have per sample, of a model in any format.
+inline constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
+inline constexpr double kMostHotness = 1e5;
+
 struct CategoricalFeature {
   std::string name;
   std::int64_t cardinality = 0;
@@ -17,9 +21,7 @@ struct CategoricalFeature {
 
 /// The categorical features of a feature specification as NVIDIA's DeepLearningExamples write it
 /// (channel_spec.categorical and feature_spec.NAME.cardinality, optionally hotness and alpha), in
-/// the channel's order. Reads the YAML that such files are made of: nested mappings, lists of
-/// scalars with or without indent, [a, b], comments, anchors. Throws tessera::DataError with the
-/// line.
+/// the channel's order. Throws tessera::DataError, for a wrong number with the line.
 std::vector<CategoricalFeature> read_feature_spec(std::string_view text, const std::string& path);
 
 }  // namespace plan

@@ -110,8 +110,6 @@ class Node {
   std::string path_;
 };
 
-constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
-constexpr double kMostHotness = 1e5;
 constexpr std::size_t kMostFeatures = 20'000;
 
 /// A path in a file, which is beside that file if it is relative.

@@ -219,7 +219,19 @@ TEST_CASE("other files: groups of tables, cardinalities, a feature specification
   const Run bad(
       "m.yaml",
       "channel_spec:\n  categorical:\n  - a\nfeature_spec:\n  a:\n    cardinality: many\n", "");
-  CHECK(bad.err == "tessera_plan: m.yaml:6: cardinality 'many' is not a positive number\n");
+  CHECK(bad.err ==
+        "tessera_plan: m.yaml:6: cardinality 'many' is not a number from 1 to 1099511627776\n");
+  const std::string begin = "channel_spec: {categorical: [a]}\nfeature_spec:\n  a: ";
+  CHECK(Run("m.yaml", begin + "{cardinality: 10, hotness: inf}\n", "")
+            .err.find("m.yaml:3: hotness 'inf' is not a number from 0.001") != std::string::npos);
+  // rows are those of the feature itself, in any style of YAML
+  for (const char* const of :
+       {"{cardinality: 31337, statistics: {cardinality: 5}}\n",
+        "\n    cardinality: 31337\n    statistics:\n      cardinality: 5\n"}) {
+    const Run nested("m.yaml", begin + of, "--ranks 2");
+    CHECK(nested.err == "");
+    CHECK(nested.out.find("31337") != std::string::npos);
+  }
   const Run absent(
       "m.yaml", "channel_spec:\n  categorical: [a, b]\nfeature_spec:\n  a:\n    cardinality: 10\n",
       "");
