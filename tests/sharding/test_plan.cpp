@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -114,6 +115,10 @@ struct CopiesOnFive {
 };
 
 }  // namespace
+
+// rounded up without a sum that overflows
+static_assert(Topology{std::numeric_limits<int>::max()}.nodes() == 1);
+static_assert(Topology{9, 4}.nodes() == 3 && Topology{8, 4}.nodes() == 2);
 
 TEST_CASE("every policy keeps the laws") {
   CHECK(laws::sharding_policy_laws<Replicated<>>() == Faults{});

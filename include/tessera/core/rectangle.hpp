@@ -31,7 +31,7 @@ struct Topology {
   constexpr int node_size() const {
     return ranks_per_node > 0 && ranks_per_node < ranks ? ranks_per_node : ranks;
   }
-  constexpr int nodes() const { return (ranks + node_size() - 1) / node_size(); }
+  constexpr int nodes() const { return 1 + (ranks - 1) / node_size(); }
   friend constexpr bool operator==(const Topology&, const Topology&) = default;
 };
 
