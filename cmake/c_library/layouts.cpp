@@ -61,6 +61,7 @@ std::unique_ptr<tessera_layout> uncut(const tessera_table* tables, std::size_t t
         {.name = keep(*made->names, table.name, call, fmt::format("table {}", specs.size())),
          .rows = table.rows,
          .width = table.width});
+  tessera::require(ranks <= 32767, "{}: {} ranks; give 1 to 32767", call, ranks);
   tessera::require(ranks_per_node >= 0 && ranks_per_node <= ranks,
                    "{}: {} ranks per node of {} ranks; 0: all are on one", call, ranks_per_node,
                    ranks);

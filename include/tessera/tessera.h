@@ -106,7 +106,7 @@ typedef struct tessera_feature {
 
 typedef struct tessera_layout tessera_layout;
 
-/* Cuts tables for so many ranks. `policy`: of tables that name none: one of the above, or "auto": the planner chooses. */
+/* Cuts tables for 1 to 32767 ranks. `policy`: of tables that name none: one of the above, or "auto": the planner chooses. */
 TESSERA_API tessera_status tessera_layout_create(const tessera_table* tables, size_t table_count, const tessera_feature* features,
                                                  size_t feature_count, int ranks, int ranks_per_node, const char* policy,
                                                  tessera_layout** out);

@@ -415,6 +415,7 @@ TEST_CASE("C: wrong input is named, and nothing is written") {
   refused(create({{"t", 5, 4, nullptr}}, {{"f", "u", TESSERA_SUM, 0}}), bad, "reads table 'u'");
   refused(create({{"t", 5, 4, nullptr}}, {{"f", "t", 9, 0}}), bad, "pooling 9");
   refused(create({{"t", 5, 4, nullptr}}, {}, 0), bad, "0 ranks");
+  refused(create({{"t", 5, 4, nullptr}}, {}, 1 << 30), bad, "1073741824 ranks; give 1 to 32767");
   refused(create({{"t", 5, 4, nullptr}}, {}, 2, 3), bad, "3 ranks per node of 2 ranks");
   refused(tessera_layout_create(nullptr, 2, nullptr, 0, 1, 0, nullptr, &layout), bad,
           "tables is NULL, but has 2");
