@@ -6,6 +6,8 @@
 // pwrite, fsync and so on stand before the C library's.
 #include <checkpoint/models.hpp>
 
+#include <tessera/checkpoint/increments.hpp>
+
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
@@ -200,6 +202,36 @@ TEST_CASE(
   }
   CHECK(previous > 30);
   CHECK(next > 3);
+}
+
+TEST_CASE("killed while increments and their base are removed, what is left can be loaded") {
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path / "c";
+  SelfCommunicator c;
+  using Model = Trained<RowWiseAdagrad, float, SelfCommunicator>;
+  std::set<std::size_t> left;
+  for (int call = 1, status = 1; status != 0; ++call) {
+    std::filesystem::remove_all(folder);
+    Model model(c, layout(1), 1);
+    const ChangedRows changed(model.contents);
+    const CheckpointBase base = save_checkpoint(c, folder, model.contents, 1);
+    save_increment(c, folder, changed, base, 2);
+    save_increment(c, folder, changed, base, 3);
+    status = in_child([&] {
+      calls_left = call;
+      fault = Fault::die;
+      save_checkpoint(c, folder, model.contents, 4, {.keep = 1});
+      return 0;
+    });
+    INFO("killed at call " << call);
+    const std::vector<std::int64_t> steps = detail::checkpoint_steps(folder);
+    left.insert(steps.size());
+    for (const std::int64_t step : steps) {
+      Model loaded(c, layout(1), 99);
+      CHECK_NOTHROW(load_checkpoint(c, folder / detail::checkpoint_name(step), loaded.contents));
+    }
+  }
+  CHECK(left == std::set<std::size_t>{1, 2, 3, 4});
 }
 
 TEST_CASE(

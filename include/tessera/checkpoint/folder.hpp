@@ -196,7 +196,8 @@ inline void remove_old_checkpoints(const std::filesystem::path& directory, int k
   std::vector<std::string> needed;
   for (std::size_t i = static_cast<std::size_t>(old); i < steps.size(); ++i)
     needed.push_back(read_manifest(directory / checkpoint_name(steps[i])).first.base);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(old); ++i) {
+  // increments before their base: a process that dies between leaves none that cannot be loaded
+  for (std::size_t i = static_cast<std::size_t>(old); i-- > 0;) {
     const std::string name = checkpoint_name(steps[i]);
     if (std::find(needed.begin(), needed.end(), name) != needed.end()) continue;
     const std::filesystem::path removed = directory / (std::string(kRemovedPrefix) + name);
