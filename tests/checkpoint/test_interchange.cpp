@@ -175,6 +175,47 @@ TEST_CASE("npy files hold whole tables, and come back under another layout and p
   });
 }
 
+namespace {
+
+/// Memory whose tensors are copied while files are written: then a folder appears.
+struct Late {
+  static constexpr bool host_readable = false;
+  std::filesystem::path made;
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    std::filesystem::create_directory(made);
+    std::memcpy(to, from, bytes);
+  }
+  void synchronize() const {}
+};
+
+}  // namespace
+
+TEST_CASE("an export of npy files disturbs no other, and replaces nothing that came meanwhile") {
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path / "npy",
+                              partial = temporary.path / "npy.partial";
+  SelfCommunicator self;
+  Trained<RowWiseAdagrad, float, SelfCommunicator> model(self, layout(1), 5);
+  std::filesystem::create_directory(partial);
+  std::ofstream(partial / "theirs") << "x";
+  {
+    const FolderLock theirs(partial);
+    CHECK_THROWS_WITH_AS(export_npy(self, folder, model.contents),
+                         doctest::Contains("another program or save writes to"), DataError);
+    CHECK(text_of(partial / "theirs") == "x");
+  }
+  float one = 1;
+  CheckpointContents late;
+  late.add(Late{folder}, "one", {1}, std::span(&one, 1));
+  CHECK_THROWS_WITH_AS(export_npy(self, folder, late), doctest::Contains("is there already"),
+                       DataError);
+  CHECK(std::filesystem::is_empty(folder));
+  std::filesystem::remove(folder);
+  export_npy(self, folder, model.contents);
+  CHECK(!std::filesystem::exists(folder / "theirs"));
+  CHECK(import_npy(self, folder, model.contents) == 5);
+}
+
 TEST_CASE("two tables are not one npy file") {
   const TemporaryFolder folder;
   SelfCommunicator self;

@@ -135,6 +135,25 @@ class FolderLock {
 
 namespace detail {
 
+/// Throws DataError, in the name of `what`, if something is at a path that must be new.
+inline void require_new(std::string_view what, const std::filesystem::path& path) {
+  require<DataError>(!std::filesystem::exists(path), "{}: '{}' is there already", what,
+                     path.string());
+}
+
+/// Makes, empty, the folder `partial` that gets the name `folder` when it is complete. Throws
+/// DataError if another program makes it, while the result lives, or something has the name.
+inline FolderLock begin_folder(std::string_view what, const std::filesystem::path& folder,
+                               const std::filesystem::path& partial) {
+  require_new(what, folder);
+  std::filesystem::create_directory(partial);
+  FolderLock lock(partial);
+  require_new(what, folder);  // another program may have completed it meanwhile
+  for (const auto& entry : std::filesystem::directory_iterator(partial))
+    std::filesystem::remove_all(entry.path());
+  return lock;
+}
+
 /// Removes what saves and removals left behind that did not end. The caller has the FolderLock.
 inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> partial;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -34,12 +35,11 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
   std::filesystem::path partial = folder.has_filename() ? folder : folder.parent_path();
   partial += ".partial";
   detail::RowWriter writer(partial, contents.tensors(), plan);
+  std::optional<FolderLock> lock;
   detail::on_all_ranks(communicator, [&] {
     if (communicator.rank() != 0) return;
-    require<DataError>(!std::filesystem::exists(folder), "export_npy: '{}' is there already",
-                       folder.string());
-    std::filesystem::remove_all(partial);
-    std::filesystem::create_directories(partial);
+    if (partial.has_parent_path()) std::filesystem::create_directories(partial.parent_path());
+    lock.emplace(detail::begin_folder("export_npy", folder, partial));
     for (std::size_t f = 0; f < plan.files.size(); ++f) {
       detail::File(partial / plan.files[f].name, detail::File::Mode::create)
           .reserve(plan.files[f].bytes);
@@ -53,7 +53,9 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder,
     writer.sync();
   });
   detail::on_all_ranks(communicator, [&] {
-    if (communicator.rank() == 0) detail::replace_folder(partial, folder);
+    if (communicator.rank() != 0) return;
+    detail::require_new("export_npy", folder);  // it would be replaced
+    detail::replace_folder(partial, folder);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/checkpoint/file.hpp>
 #include <tessera/checkpoint/file_plan.hpp>
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/row_writer.hpp>
 #include <tessera/checkpoint/torch_dcp.hpp>
@@ -338,8 +339,7 @@ struct TorchTensors {
 
 /// Throws DataError if there is something at `path`; removes what an earlier save left half done.
 inline void clear_way(const std::filesystem::path& path, const std::filesystem::path& partial) {
-  require<DataError>(!std::filesystem::exists(path),
-                     "a state dict of tables: '{}' is there already", path.string());
+  require_new("a state dict of tables", path);
   std::filesystem::remove_all(partial);
 }
 
@@ -376,7 +376,9 @@ void save_torchrec_checkpoint(Comm& communicator, const std::filesystem::path& p
     writer.sync();
   });
   detail::on_all_ranks(communicator, [&] {
-    if (communicator.rank() == 0) std::filesystem::rename(partial, path);
+    if (communicator.rank() != 0) return;
+    detail::require_new("a state dict of tables", path);
+    std::filesystem::rename(partial, path);
   });
 }
 
@@ -391,14 +393,14 @@ void save_torchrec_dcp(Comm& communicator, const std::filesystem::path& folder,
   std::filesystem::path partial = path;
   partial += ".partial";
   std::optional<detail::TorchTensors> dict;
+  std::optional<FolderLock> lock;
   detail::on_all_ranks(communicator, [&] {
     dict.emplace(model, options);
     for (const detail::TensorSpec& tensor : dict->tensors)
       require(detail::torch_type(tensor.type) != nullptr, "'{}': PyTorch's tables are not of {}",
               tensor.name, detail::tensor_type_name(tensor.type));
     if (communicator.rank() != 0) return;
-    detail::clear_way(path, partial);
-    std::filesystem::create_directory(partial);
+    lock.emplace(detail::begin_folder("a state dict of tables", path, partial));
   });
   std::vector<detail::DcpChunk> own;
   detail::on_all_ranks(communicator, [&] {
@@ -420,6 +422,7 @@ void save_torchrec_dcp(Comm& communicator, const std::filesystem::path& folder,
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync();
     detail::sync_folder(partial);
+    detail::require_new("a state dict of tables", path);
     std::filesystem::rename(partial, path);
   });
 }
