@@ -166,9 +166,9 @@ TEST_CASE("Slurm's lists of hosts and tasks") {
   CHECK(ts::detail::first_host("") == "");
   const std::string tasks = "4,2(x3),1";
   const int expected[] = {4, 2, 2, 2, 1, -1};
-  for (int machine = 0; machine < 6; ++machine)
+  for (unsigned machine = 0; machine < 6; ++machine)
     CHECK(ts::detail::tasks_of(tasks, machine) == expected[machine]);
-  for (const char* bad : {"", "x", "(x3)", "4,", "4(x", "4(x2"})
+  for (const char* bad : {"", "x", "(x3)", "4,", "4(x", "4(x2", "1(x-2147483648)"})
     CHECK(ts::detail::tasks_of(bad, 5) == -1);
 }
 

@@ -60,9 +60,10 @@ inline std::string first_host(std::string_view list) {
 
 /// Returns how many tasks Slurm's `machine` has: 2 for machine 1 of "4,2(x3)"; -1 if the list has
 /// no such machine.
-inline int tasks_of(std::string_view list, int machine) {
+inline int tasks_of(std::string_view list, unsigned machine) {
   while (!list.empty()) {
-    int tasks = -1, times = 1;
+    int tasks = -1;
+    unsigned times = 1;
     const char* const end = list.data() + list.size();
     const char* at = std::from_chars(list.data(), end, tasks).ptr;
     if (end - at > 2 && at[0] == '(' && at[1] == 'x')
@@ -152,7 +153,8 @@ class RankOfVariables {
 
   void complete_srun(RankOfJob& job) const {
     const int machine = number("SLURM_NODEID", -1, job.size);
-    if (machine >= 0) job.local_size = tasks_of(text("SLURM_STEP_TASKS_PER_NODE"), machine);
+    if (machine >= 0)
+      job.local_size = tasks_of(text("SLURM_STEP_TASKS_PER_NODE"), static_cast<unsigned>(machine));
     job.address = first_host(text("SLURM_STEP_NODELIST"));
     const std::string id = text("SLURM_JOB_ID"), step = text("SLURM_STEP_ID");
     if (!id.empty()) job.token = id + "." + step;
