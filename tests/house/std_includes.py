@@ -85,6 +85,7 @@ ALSO = {
     "errc": "charconv system_error",
     "declval": "type_traits utility",
     "abs": "cmath cstdlib",
+    "chrono": "condition_variable",  # whose waits take a clock's times; dates need <chrono>
 }
 HEADERS_OF = {}
 for header, names in NAMES.items():

@@ -4,10 +4,11 @@
 
 #include <tessera/config.hpp>
 
+#include <tessera/core/clock.hpp>
+
 #include <sched.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>

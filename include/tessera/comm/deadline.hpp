@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
+#include <tessera/core/clock.hpp>
 
 namespace tessera { inline namespace v0 { namespace detail {
 

@@ -6,11 +6,11 @@
 #include <tessera/comm/collective_checks.hpp>
 #include <tessera/comm/deadline.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/clock.hpp>
 #include <tessera/core/error.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/clock.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/op/copy_rows.hpp>
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
