@@ -120,8 +120,9 @@ class CheckpointContents {
                                   .arena = shard.arena,
                                   .arena_row = shard.arena_row,
                                   .copy = shard.host_memory ? detail::MemoryCopy{} : copy,
-                                  .gather = shard.host_memory ? detail::MemoryGather{} : gather,
-                                  .clone = shard.clone};
+                                  .gather = shard.host_memory ? detail::MemoryGather{} : gather};
+      if (shard.cache != nullptr)
+        rows.clone = [cache = shard.cache, row = shard.arena_row] { return cache->clone(row); };
       const int t = first[static_cast<std::size_t>(shard.table)];
       with_matrix(shard.weights, [&](const auto& weights) {
         rows.parts.push_back(part(t, column, weights, write));

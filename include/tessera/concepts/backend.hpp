@@ -4,7 +4,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <functional>
 
 namespace tessera { inline namespace v0 {
 
@@ -49,7 +48,7 @@ concept HasWaitFor = requires(const B& backend) { backend.wait_for(backend); };
 /// thread begins with the process' first GPU, whichever its parent has chosen, and CUDA refuses
 /// kernels on streams of another.
 template <class Backend>
-std::function<void()> thread_setup(const Backend&) {
+auto thread_setup(const Backend&) {
   if constexpr (requires { Backend::thread_setup(); })
     return Backend::thread_setup();
   else

@@ -24,7 +24,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -136,8 +135,7 @@ class TableStore : public detail::RankTables<Backend> {
     bool replicated = false;     ///< every rank has a copy
     /// in memory that the host reads and writes, and the backend does not: a file's
     bool host_memory = false;
-    /// of these: RowCache::clone
-    std::function<std::shared_ptr<const detail::FileClone>()> clone{};
+    std::shared_ptr<Cache> cache{};  ///< of these: what copies the file
     /// [rows, width]; an AnyMatrix if training groups differ in their element types
     typename Elements::Matrix weights{};
     /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix if an optimizer keeps
@@ -175,8 +173,7 @@ class TableStore : public detail::RankTables<Backend> {
                          first,
                          routing_.arenas()[a].replicated,
                          shard.tier == Tier::file && !Backend::host_readable};
-        if (local.host_memory)
-          local.clone = [cache = caches_[a], first] { return cache->clone(first); };
+        if (local.host_memory) local.cache = caches_[a];
         Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
           local.weights = matrix(arenas_[a].template weights<E>(), 0, width);
         });
