@@ -3,6 +3,7 @@
 #include "http.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/io/text.hpp>
 #include <tessera_serving/running_threads.hpp>
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/string.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -52,7 +54,6 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
 constexpr std::uint32_t kHeaderBytes = 16 << 10;
-constexpr std::size_t kShortReply = 16 << 10;
 
 std::chrono::milliseconds duration(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
@@ -170,6 +171,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void read_body() {
     request_ = request();
+    // where such a body ends is not known, and it would be taken for the next request
+    if (const std::optional<std::string> coding = joined(http::field::transfer_encoding);
+        coding && !boost::beast::iequals(*coding, "chunked"))
+      return refuse(400,
+                    fmt::format("bodies of Transfer-Encoding {} are not read; send chunked, or "
+                                "Content-Length without it",
+                                tessera::detail::quoted(*coding)));
     takes_body_ = shared_.service.takes_body(request_);
     const auto length = parser_->content_length();
     if (!takes_body_) {
@@ -177,7 +185,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       if (length && *length > kHeaderBytes) return handle_without_body();
       parser_->body_limit(kHeaderBytes);
     }
-    if (parser_->get()[http::field::expect] == "100-continue" && !parser_->is_done()) {
+    if (boost::beast::iequals(parser_->get()[http::field::expect], "100-continue") &&
+        !parser_->is_done()) {
       auto go_on = std::make_shared<http::response<http::empty_body>>(http::status::continue_, 11);
       return http::async_write(socket_, *go_on,
                                [self = shared_from_this(), go_on](error_code error, std::size_t) {
@@ -260,11 +269,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void write(HttpReply reply) {
     parser_.reset();
-    if (!held_.set(reply.body.size())) {
-      held_.set(0);
-      // short replies go out all the same: a probe of the server's health, "try again"
-      if (reply.body.size() > kShortReply) reply = shared_.service.refusal(503, kHeldTooMuch);
-    }
+    if (!held_.set(reply.body.size())) held_.set(0);  // a short one
     response_.version(11);
     response_.result(static_cast<unsigned>(reply.status));
     response_.set(http::field::server, "tessera");

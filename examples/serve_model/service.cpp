@@ -295,9 +295,14 @@ class Workers {
   detail::RunningThreads threads_;
 };
 
-void pack(HttpReply& reply, Coding coding) {
+/// Throws Refusal if the reply is long, and all requests would hold too much with it.
+void pack(HttpReply& reply, Coding coding, Held* held) {
+  // short replies go out all the same: a probe of the server's health
+  constexpr std::size_t kShort = std::size_t{16} << 10;
   if (coding != Coding::identity) reply.body = packed(reply.body, coding);
   reply.coding = coding;
+  if (held != nullptr && !held->set(reply.body.size()) && reply.body.size() > kShort)
+    throw Refusal(503, kHeldTooMuch);
 }
 
 }  // namespace
@@ -534,7 +539,7 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
                                      "takes none of them; leave it out",
                                      detail::quoted(*http.accepts)));
     const auto answer = [&](HttpReply made) {
-      pack(made, *accepted);
+      pack(made, *accepted, http.held);
       parts.count(made.status);
       reply(std::move(made));
     };
@@ -652,7 +657,7 @@ void Service::infer(const std::shared_ptr<Inference>& inference) {
         made.body = std::move(scored.body);
         made.json_bytes = scored.json_bytes;
         if (scored.json_bytes > 0) made.type = "application/octet-stream";
-        pack(made, inference->reply_coding);
+        pack(made, inference->reply_coding, inference->http.held);
         parts_->count(made.status);
         inference->reply(std::move(made));
       });

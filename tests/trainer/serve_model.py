@@ -348,6 +348,13 @@ def test_evaluate(binaries, folder):
                     "--embedding-width", "8")
     run("predict", "--checkpoint", folder / "semicolons", "--data", folder / "semicolons.csv", "--out", folder / "semicolons.csv.npy")
     check(list(array.array("f", (folder / "semicolons.csv.npy").read_bytes()[-4 * TEST:])) == list(trained), "semicolons between entries")
+    # what is wrong with samples is told with their file
+    lines = (folder / "clicks.csv").read_text().splitlines()
+    label, _, *others = lines[-1].split(",")
+    (folder / "large.csv").write_text("\n".join([*lines[:-1], ",".join([label, "3e38", *others])]))
+    train(binaries, folder / "crossed", "--data", folder / "clicks.csv", "--schema", folder / "schema.yaml", "--interaction", "cross")
+    error = run("predict", "--checkpoint", folder / "crossed", "--data", folder / "large.csv", "--out", folder / "large.npy", code=1)
+    check(f"large.csv', samples from 4096 on: sample {LINES - 4096 - 1}: its logit" in error, error)
     page = folder / "latency.html"
     text = run("latency", "--checkpoint", folder / "csv", "--batch-sizes", "1,70", "--threads", "1,2", "--loads", "0.3", "--seconds", "0.05",
                "--page", page, "--user-columns", "price,city,seen").splitlines()
@@ -554,6 +561,15 @@ def test_wrong_requests(binaries, folder):
             client.sendall(b"GET /v2/health/live HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
             reply = client.recv(65536)
             check(b"Connection: keep-alive" in reply, reply)
+    for coding in ("xchunked", "gzip, chunked", "identity"):  # what follows is a body of it, and no request
+        with socket.create_connection(("127.0.0.1", server.port), 30) as client:
+            client.sendall(b"POST %s HTTP/1.1\r\nTransfer-Encoding: %s\r\n\r\nGET /v2 HTTP/1.1\r\n\r\n" % (infer.encode(), coding.encode()))
+            client.shutdown(socket.SHUT_WR)
+            replies = client.makefile("rb").read()
+            check(re.findall(rb"HTTP/1.1 (\d+)", replies) == [b"400"] and coding.encode() in replies, coding, replies)
+    with socket.create_connection(("127.0.0.1", server.port), 30) as client:
+        client.sendall(b"POST %s HTTP/1.1\r\nExpect: 100-Continue\r\nContent-Length: 2\r\n\r\n" % infer.encode())
+        check(b"100 Continue" in client.recv(100))
     check(server.json("GET", "/v2/health/live") == (200, {"live": True}))
     check(server.json("GET", "/v2/health/ready")[0] == 200 and server.json("GET", "/v2/models/model/versions/1/ready")[0] == 200)
     check(server.json("GET", "/v2/models/model")[1]["versions"] == ["1"])
@@ -683,6 +699,15 @@ def test_compressed(binaries, folder):
         thread.join()
     check(set(statuses) <= {413, 503} and memory() - before < 64 << 20, statuses, memory() - before)
     check(server.call("POST", infer, plain)[1] == expected[plain])
+    server.end()
+
+
+def test_long_replies(binaries, checkpoint):
+    """One that does not fit --max-memory is counted as what the client gets."""
+    server = Server(binaries, "--max-memory", "10000", *(word for i in range(16) for word in ("--model", f"model{i}={checkpoint}")))
+    check(server.json("GET", "/metrics")[0] == 503)
+    metrics = gzip.decompress(server.call("GET", "/metrics", headers={"Accept-Encoding": "gzip"})[1]).decode()
+    check(re.findall(r"serve_replies_total\{.*", metrics) == ['serve_replies_total{status="503"} 1'], metrics)
     server.end()
 
 
@@ -1192,6 +1217,7 @@ def main():
         test_wrong_requests(arguments.binaries, folder)
         test_compressed(arguments.binaries, folder)
         test_command_line(arguments.binaries)
+        test_long_replies(arguments.binaries, folder / "shared")
         test_limits(arguments.binaries, folder / "dot")
         test_end(arguments.binaries, folder / "dot")
         test_histories(arguments.binaries, folder)
