@@ -394,12 +394,12 @@ void score(const FrozenModel& model, const DataOptions& options, std::int64_t fi
            const ModelColumns& columns, EncodedSamples& encoded, std::vector<float>& logits) {
   try {
     model.inputs().encode(columns, encoded);
+    logits.resize(static_cast<std::size_t>(columns.samples));
+    model.logits(encoded, logits);
   } catch (const InvalidArgument& error) {
     throw DataError(fmt::format("file '{}', samples from {} on: {}", options.data.string(), first,
                                 error.what()));
   }
-  logits.resize(static_cast<std::size_t>(columns.samples));
-  model.logits(encoded, logits);
 }
 
 }  // namespace

@@ -148,13 +148,15 @@ class ModelInputs {
     if (model_.history && !model_.numeric.empty()) encode_event_numbers(columns, to, partly);
   }
 
-  /// Returns the row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
-  std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t sample = 0) const {
+  /// Returns the row of a text in the table of a feature. Throws InvalidArgument, naming `place`:
+  /// the text's sample, or which of a list's entries it is.
+  std::int64_t row_of(std::size_t feature, std::string_view text, std::size_t place = 0) const {
     const TableInput& table = model_.tables[feature_table_[feature]];
     const auto refuse = [&](std::string_view what) {
-      throw InvalidArgument(detail::formatted("column '{}', sample {}: {} {}",
-                                              model_.features[feature].name, sample,
-                                              detail::quoted(text), what));
+      const CategoryInput& input = model_.features[feature];
+      throw InvalidArgument(detail::formatted("column '{}', {} {}: {} {}", input.name,
+                                              place_name(input), place, detail::quoted(text),
+                                              what));
     };
     std::int64_t key = 0;
     if (text.empty()) {
@@ -220,7 +222,10 @@ class ModelInputs {
       rows_[table].add(static_cast<std::uint64_t>(key), static_cast<std::uint32_t>(row));
   }
 
-  static float number(const NumberInput& input, double x, std::size_t sample) {
+  /// Tells what the values of a column are counted in.
+  static const char* place_name(const auto& input) { return input.list ? "entry" : "sample"; }
+
+  static float number(const NumberInput& input, double x, std::size_t place) {
     // Criteo's in float, as CriteoEncoder: the same bits
     const bool in_float = input.transform == NumberTransform::log;
     const auto scaled = [&](double moved) {
@@ -229,12 +234,12 @@ class ModelInputs {
                       : static_cast<float>((moved - input.shift) * input.scale);
     };
     if (std::isnan(x)) {
-      require(input.may_be_empty, "column '{}', sample {}: NaN, and this column may not be empty",
-              input.name, sample);
+      require(input.may_be_empty, "column '{}', {} {}: NaN, and this column may not be empty",
+              input.name, place_name(input), place);
       return input.empty ? scaled(double{*input.empty}) : 0.0f;
     }
-    require(std::isfinite(x), "column '{}', sample {}: {} is not finite; an empty field is NaN",
-            input.name, sample, x);
+    require(std::isfinite(x), "column '{}', {} {}: {} is not finite; an empty field is NaN",
+            input.name, place_name(input), place, x);
     if (input.transform == NumberTransform::at_least)
       return static_cast<float>(x) >= static_cast<float>(input.shift) ? 1.0f : 0.0f;
     const double given = std::exchange(x, input.needs_double() ? x : double{static_cast<float>(x)});
@@ -243,8 +248,8 @@ class ModelInputs {
                : input.transform == NumberTransform::log1p ? std::log1p(std::max(x, 0.0))
                                                            : x);
     require(std::isfinite(number),
-            "column '{}', sample {}: {} is too large: the column's transform makes {} of it",
-            input.name, sample, given, number);
+            "column '{}', {} {}: {} is too large: the column's transform makes {} of it",
+            input.name, place_name(input), place, given, number);
     return number;
   }
 

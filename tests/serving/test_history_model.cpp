@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <string>
 #include <thread>
 #include <vector>
@@ -126,8 +127,18 @@ TEST_CASE("what does not fit is said, and int8 rows are near") {
           c.numbers[0] = c.numbers[0].first(3);
         }).find("as many as column 'history'") != std::string::npos);
   CHECK(fault([&](ModelColumns& c) { c.numbers[0] = {}; }).find("'stars'") != std::string::npos);
-  CHECK(fault([&](ModelColumns& c) { c.categories[1].texts = unknown; }).find("'nothing'") !=
-        std::string::npos);
+  CHECK(fault([&](ModelColumns& c) {
+          c.categories[1].texts = unknown;
+        }).find("column 'candidate', sample 3: 'nothing'") != std::string::npos);
+  std::vector<std::string_view> events = samples.views;
+  std::vector<float> stars = samples.stars;
+  events[7] = "nothing", stars[6] = INFINITY;
+  CHECK(fault([&](ModelColumns& c) {
+          c.categories[0].texts = events;
+        }).find("column 'history', entry 7: 'nothing'") != std::string::npos);
+  CHECK(fault([&](ModelColumns& c) {
+          c.numbers[0] = stars;
+        }).find("column 'stars', entry 6: inf") != std::string::npos);
   CHECK(fault([&](ModelColumns& c) { c.categories[0].given = false; }).find("'history'") !=
         std::string::npos);
   CHECK(fault([](ModelColumns&) {}) == "");
