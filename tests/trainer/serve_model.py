@@ -704,7 +704,7 @@ def test_compressed(binaries, folder):
 
 def test_long_replies(binaries, checkpoint):
     """One that does not fit --max-memory is counted as what the client gets."""
-    server = Server(binaries, "--max-memory", "10000", *(word for i in range(16) for word in ("--model", f"model{i}={checkpoint}")))
+    server = Server(binaries, "--max-memory", "10000", "--checkpoint", checkpoint, "--name", "m" * 2000)
     check(server.json("GET", "/metrics")[0] == 503)
     metrics = gzip.decompress(server.call("GET", "/metrics", headers={"Accept-Encoding": "gzip"})[1]).decode()
     check(re.findall(r"serve_replies_total\{.*", metrics) == ['serve_replies_total{status="503"} 1'], metrics)
