@@ -49,11 +49,12 @@ class BatchMemory<tessera::Host> {
       std::transform(begin, from.end(), std::back_inserter(to), [add](auto x) { return x + add; });
     };
     repeat(twice.ids, batch.ids, batch.ids.begin(), 0);
-    if (!batch.offsets.empty())
-      repeat(twice.offsets, batch.offsets, batch.offsets.begin() + 1, batch.offsets.back());
     ids.features *= 2;
     ids.ids = twice.ids;
-    ids.offsets = twice.offsets;
+    if (!batch.offsets.empty()) {  // none: one id per bag, or no sample of this rank
+      repeat(twice.offsets, batch.offsets, batch.offsets.begin() + 1, batch.offsets.back());
+      ids.offsets = twice.offsets;
+    }
     return ids;
   }
 

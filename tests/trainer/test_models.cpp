@@ -242,3 +242,19 @@ TEST_CASE("Merlin's synthetic models train, on any ranks and plan") {
   check_fails("--scale 1/10", "--synthetic-model");
   check_fails("--synthetic-model tiny --embedding-width 8", "--embedding-width");
 }
+
+TEST_CASE("lists of a wide part, tested by ranks of which the last batch has none for one") {
+  const TemporaryFolder folder;
+  const std::string data = (folder.path / "a.csv").string(),
+                    schema = (folder.path / "s.yaml").string();
+  {
+    std::ofstream csv(data), yaml(schema);
+    csv << "y,tags\n";
+    for (int i = 0; i < 110; ++i) csv << i % 2 << ",a|b\n";
+    yaml << "label: y\nnumeric: []\ncategorical: [{name: tags, list: \"|\", pooling: sum}]\n";
+  }
+  CHECK(train_dlrm("--data " + data + " --schema " + schema +
+                   " --model wide-deep --top-mlp 4 --min-count 1 --batch-size 20 "
+                   "--eval-batch-size 10 --ranks 2")
+            .status == 0);
+}
