@@ -43,10 +43,11 @@ RunLog::RunLog(const Options& options) : path_(options.log) {
   std::error_code ignored;
   regular_ =
       !std::filesystem::exists(path_, ignored) || std::filesystem::is_regular_file(path_, ignored);
-  const bool goes_on = options.resume && regular_ && std::filesystem::exists(path_, ignored);
-  if (goes_on) read(path_);
-  file_ = support::open_output(path_, {kOption, path_},
-                               O_CREAT | O_APPEND | (regular_ && !goes_on ? O_TRUNC : 0));
+  goes_on_ = options.resume && regular_ && std::filesystem::exists(path_, ignored);
+  if (goes_on_) read(path_);
+  // what is there stays until this run has something to say: it may yet be refused
+  file_ = support::open_output(path_, {kOption, path_}, O_CREAT | O_APPEND);
+  replaces_ = regular_ && !goes_on_;
 }
 
 RunLog::~RunLog() {
@@ -54,6 +55,8 @@ RunLog::~RunLog() {
 }
 
 void RunLog::read(const std::string& path) {
+  events_.clear();
+  ends_.clear();
   const std::string text = support::read_file(path, kOption, std::size_t{1} << 34);
   std::size_t begin = 0;
   // A last line without an end is what a kill left of one.
@@ -71,6 +74,8 @@ void RunLog::read(const std::string& path) {
 }
 
 void RunLog::go_on(std::int64_t step, bool ended) {
+  // An earlier run may have written until it gave up the checkpoints' folder.
+  if (goes_on_) read(path_);
   whole_ = ended && !events_.empty() && events_.back()["event"] == "end" &&
            events_.back()["step"] == step;
   if (whole_) return;
@@ -79,6 +84,11 @@ void RunLog::go_on(std::int64_t step, bool ended) {
   });
   events_.erase(later, events_.end());
   ends_.resize(events_.size());
+  shorten();
+}
+
+void RunLog::shorten() {
+  replaces_ = false;
   if (regular_ && ::ftruncate(file_, static_cast<off_t>(ends_.empty() ? 0 : ends_.back())) != 0)
     throw DataError(std::string("--log: cannot shorten '") + path_ + "': " + std::strerror(errno));
 }
@@ -116,6 +126,7 @@ void RunLog::add(Event event) {
                        return e["event"] == "test" && e["step"] == event["step"];
                      });
   if (whole_ || known) return;
+  if (replaces_) shorten();
   if (tensorboard_ || metrics_) publish(event);
   // An option may hold bytes that are no UTF-8.
   if (file_ >= 0)

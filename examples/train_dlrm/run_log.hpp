@@ -42,6 +42,8 @@ class RunLog {
 
  private:
   void read(const std::string& path);
+  /// Drops from the file what is behind its events' lines.
+  void shorten();
 
   /// Tells TensorBoard and Prometheus the numbers of a report or a test.
   void publish(const Event& event);
@@ -51,8 +53,9 @@ class RunLog {
   std::map<std::string, double> latest_;  ///< of metrics_, by its name
   std::string path_;                      ///< empty: events are kept for --report alone
   int file_ = -1;
-  bool regular_ = false;
-  bool whole_ = false;  ///< nothing is to be added
+  bool regular_ = false, goes_on_ = false;
+  bool replaces_ = false;  ///< what is in the file, at the first event
+  bool whole_ = false;     ///< nothing is to be added
   std::vector<Event> events_;
   std::vector<std::size_t> ends_;  ///< of each event's line in the file
 };

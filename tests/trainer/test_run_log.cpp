@@ -204,6 +204,21 @@ TEST_CASE("a resumed run goes on behind the lines of its checkpoint") {
   for (std::size_t i = 0; i < run.size(); ++i) CHECK(timeless(run[i]) == timeless(whole[i]));
 }
 
+TEST_CASE("a run that is refused leaves an earlier one's log") {
+  const TemporaryFolder folder;
+  const std::string log = (folder.path / "log").string(),
+                    how = kModel + "--ranks 1 --max-steps 3 --save " +
+                          (folder.path / "model").string() + " --log " + log;
+  results(how);
+  const std::string text = text_of(log);
+  CHECK(!text.empty());
+  const Outcome again = train_dlrm(how, false);
+  CHECK(again.err.find("holds checkpoints of an earlier training") != std::string::npos);
+  CHECK(text_of(log) == text);
+  results(kModel + "--ranks 1 --max-steps 2 --log " + log);  // begins it anew
+  CHECK(std::ranges::count(events_of(log), "begin", [](const Json& e) { return e["event"]; }) == 1);
+}
+
 TEST_CASE("files that cannot be are one line") {
   const TemporaryFolder folder;
   const auto fails = [&](const std::string& options, const std::string& says) {
