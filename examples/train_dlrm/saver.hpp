@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "../support/later_checkpoints.hpp"
 #include "clicks.hpp"
 #include "description.hpp"
 #include "options.hpp"
@@ -66,7 +67,8 @@ class Saver {
         if (std::filesystem::exists(folder)) tessera::detail::remove_partial_checkpoints(folder);
       // Its checkpoints would lie among those of another training, and --resume would take the
       // wrong one.
-      const auto latest = tessera::latest_checkpoint(options.save);
+      auto latest = tessera::latest_checkpoint(options.save);
+      if (!latest) latest = tessera::latest_checkpoint(best_folder());
       tessera::require<tessera::DataError>(
           options.resume || !latest,
           "--save: '{}' holds checkpoints of an earlier training, up to '{}': go on with --resume, "
@@ -101,12 +103,9 @@ class Saver {
     tessera::detail::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       if (!latest) return;
-      tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
-      auto& texts = manifest.texts;
-      const std::string position = texts["position"];
-      tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
-                       latest->string(), position, position_);
-      check_data(*latest, texts);
+      const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*latest).first;
+      const auto& texts = manifest.texts;
+      check_training(*latest, texts);
       if (const auto auc = texts.find(kStopped); auc != texts.end())
         stopped_ = std::stod(auc->second);
       tessera::require<tessera::DataError>(manifest.step <= steps,
@@ -159,7 +158,9 @@ class Saver {
     best_step_ = step;
     if (running_) saved(running_->finish(communicator_));
     tessera::detail::on_all_ranks(communicator_, [&] {
-      if (communicator_.rank() == 0) check_folder(folder);
+      if (communicator_.rank() != 0) return;
+      check_folder(folder);
+      support::remove_later_checkpoints(folder, step);
     });
     Whole whole(contents_, vocabulary_, cold_);
     whole.contents.set_text("auc", fmt::format("{}", auc));
@@ -241,6 +242,7 @@ class Saver {
       const auto last = options_.resume ? tessera::latest_checkpoint(best_folder()) : std::nullopt;
       if (!last) return;
       const tessera::detail::Manifest manifest = tessera::detail::read_manifest(*last).first;
+      check_training(*last, manifest.texts);
       const auto auc = manifest.texts.find("auc");
       if (auc == manifest.texts.end()) return;
       best_ = std::stod(auc->second);
@@ -254,6 +256,15 @@ class Saver {
 
   std::filesystem::path best_folder() const {
     return std::filesystem::path(options_.save) / "best";
+  }
+
+  /// Throws if a checkpoint is of another training than this one.
+  void check_training(const std::filesystem::path& checkpoint, const auto& texts) const {
+    const auto found = texts.find("position");
+    const std::string position = found == texts.end() ? std::string() : found->second;
+    tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
+                     checkpoint.string(), position, position_);
+    check_data(checkpoint, texts);
   }
 
   void check_data(const std::filesystem::path& checkpoint, const auto& texts) const {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer.hpp"
 
+#include "../support/later_checkpoints.hpp"
 #include "../support/report.hpp"
 #include "backends.hpp"
 #include "description.hpp"
@@ -201,6 +202,9 @@ class Rank {
                        "there is no AUC; give a number of epochs");
     if (best_epoch_ > 0 && !(score > best_score_)) return;
     best_epoch_ = epoch, best_score_ = score;
+    detail::on_all_ranks(ranks_, [&] {
+      if (first_rank()) support::remove_later_checkpoints(best_folder_, step);
+    });
     CheckpointContents contents = contents_;
     contents.set_text("validation", fmt::format("{} {}", epoch, score));
     save_checkpoint(ranks_, best_folder_, contents, step,

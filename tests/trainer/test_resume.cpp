@@ -777,6 +777,29 @@ TEST_CASE("tests within epochs change nothing, the best model is kept, and tests
   }
 }
 
+TEST_CASE("the best model's folder holds one of this training alone") {
+  const TemporaryFolder folder;
+  const std::filesystem::path save = folder.path / "run", best = save / "best";
+  const std::string how = kSmall +
+                          "--ranks 1 --constant-rates --evals-per-epoch 3 --save-every 9 --save " +
+                          save.string();
+  results(how + " --learning-rate 0.0001 --dense-learning-rate 0.00001");
+  REQUIRE(detail::checkpoint_steps(best).front() > 30);
+  for (const std::int64_t step : detail::checkpoint_steps(save))
+    if (step > 9) std::filesystem::remove_all(save / detail::checkpoint_name(step));
+  results(how + " --resume --max-steps 30");
+  const auto steps = detail::checkpoint_steps(best);
+  REQUIRE(steps.size() == 1);
+  CHECK(steps.front() <= 30);
+  // nor does it begin among those of another training that had saved nothing else
+  for (const std::int64_t step : detail::checkpoint_steps(save))
+    std::filesystem::remove_all(save / detail::checkpoint_name(step));
+  CHECK(train_dlrm(how, false).err.find("holds checkpoints of an earlier training") !=
+        std::string::npos);
+  CHECK(train_dlrm(how + " --resume --seed 99", false).err.find("was saved with") !=
+        std::string::npos);
+}
+
 TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
   const TemporaryFolder folder;
   const auto at = [&](const char* name) { return (folder.path / name).string(); };
