@@ -203,10 +203,17 @@ inline void replace_folder(const std::filesystem::path& from, const std::filesys
   std::filesystem::remove_all(old);
 }
 
+/// Removes a checkpoint. It loses its name first: what is half removed is not seen.
+inline void remove_checkpoint(const std::filesystem::path& directory, const std::string& name) {
+  const std::filesystem::path removed = directory / (std::string(kRemovedPrefix) + name);
+  std::filesystem::rename(directory / name, removed);
+  std::filesystem::remove_all(removed);
+}
+
 /// Keeps, of the checkpoints up to step `newest`, the one just saved, the `keep` highest steps.
-/// Later ones, of another training, stay, and so does what increments among these all need. A
-/// folder loses its name first: what is half removed is not seen. Throws DataError, with nothing
-/// removed, where the manifest of one that stays cannot be read: what it needs is not known.
+/// Later ones, of another training, stay, and so does what increments among these all need. Throws
+/// DataError, with nothing removed, where the manifest of one that stays cannot be read: what it
+/// needs is not known.
 inline void remove_old_checkpoints(const std::filesystem::path& directory, int keep,
                                    std::int64_t newest) {
   const std::vector<std::int64_t> steps = checkpoint_steps(directory);
@@ -219,9 +226,7 @@ inline void remove_old_checkpoints(const std::filesystem::path& directory, int k
   for (std::size_t i = static_cast<std::size_t>(old); i-- > 0;) {
     const std::string name = checkpoint_name(steps[i]);
     if (std::find(needed.begin(), needed.end(), name) != needed.end()) continue;
-    const std::filesystem::path removed = directory / (std::string(kRemovedPrefix) + name);
-    std::filesystem::rename(directory / name, removed);
-    std::filesystem::remove_all(removed);
+    remove_checkpoint(directory, name);
   }
 }
 
