@@ -31,7 +31,7 @@ asks() { # COMPONENT EXPECTED_TEXT
        >"$work/asks/$1.log" 2>&1; then
     echo "component $1 is found, and must not be"; exit 1
   fi
-  tr -s ' \n' ' ' <"$work/asks/$1.log" | grep -qF "$2" || { echo "component $1: not said: $2"; cat "$work/asks/$1.log"; exit 1; }
+  grep -qF "$2" <(tr -s ' \n' ' ' <"$work/asks/$1.log") || { echo "component $1: not said: $2"; cat "$work/asks/$1.log"; exit 1; }
 }
 # Serving needs no library: it is always there.
 "$cmake" -S "$work/asks" -B "$work/asks/serving" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/bare_prefix" -DCOMPONENT=serving >"$work/asks/serving.log"

@@ -47,7 +47,7 @@ case $way in
     cpack --config "$work/build/CPackConfig.cmake" -B "$work" >>"$work/build.log"
     deb=$work/libtessera-dev_${version}_all.deb
     for field in "Depends: libfmt-dev (>= 9)" "Architecture: all" "Version: $version"; do
-      dpkg-deb -f "$deb" | grep -qxF "$field" || fail "the package does not say '$field'"
+      grep -qxF "$field" <(dpkg-deb -f "$deb") || fail "the package does not say '$field'"
     done
     dpkg-deb -x "$deb" "$work/root"
     cmp "$root/LICENSE" "$work/root/usr/share/doc/libtessera-dev/copyright"
