@@ -260,14 +260,14 @@ TEST_CASE("a late rank is named, not one that waits for it in a part") {
   const auto texts = texts_of_ranks(3,
                                     [&](ts::ThreadCommunicator& c) {
                                       ts::ThreadCommunicator part = c.split(c.rank() > 0);
-                                      if (c.rank() == 2) std::this_thread::sleep_for(1s);
-                                      if (c.rank() == 1) std::this_thread::sleep_for(100ms);
+                                      if (c.rank() == 2) std::this_thread::sleep_for(2500ms);
+                                      if (c.rank() == 1) std::this_thread::sleep_for(500ms);
                                       part.barrier();
                                       c.barrier();
                                     },
-                                    {.timeout = 400ms});
+                                    {.timeout = 1s});
   for (const std::string& text : texts) {
-    CHECK(has(text, "rank 2 failed: late: rank 0 waited 400 ms in barrier"));
+    CHECK(has(text, "rank 2 failed: late: rank 0 waited 1000 ms in barrier"));
     CHECK(has(text, "for rank(s) 2;"));
   }
 }
