@@ -32,7 +32,6 @@
 #include <utility>
 
 namespace serve {
-namespace {
 
 using namespace tessera;
 using Clock = std::chrono::steady_clock;
@@ -160,6 +159,53 @@ class Version {
   std::optional<CheckpointWatch> watch_;  ///< ends first
 };
 
+/// Threads that do what would keep those of the connections for too long.
+class Workers {
+ public:
+  /// Does all that was added before it ends.
+  explicit Workers(int threads) : threads_(threads, [this] { work(); }, [this] { stop(); }) {}
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void add(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+  }
+  void work() {
+    for (;;) {
+      std::function<void()> job;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  std::mutex mutex_;  ///< of what follows
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool stopping_ = false;
+  detail::RunningThreads threads_;
+};
+
+namespace {
+
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() < 19 &&
          text.find_first_not_of("0123456789") == std::string_view::npos;
@@ -249,51 +295,6 @@ std::string json_string(std::string_view text) {
   detail::append_json_string(out, text);
   return out;
 }
-
-/// Threads that do what would keep those of the connections for too long.
-class Workers {
- public:
-  /// Does all that was added before it ends.
-  explicit Workers(int threads) : threads_(threads, [this] { work(); }, [this] { stop(); }) {}
-  Workers(const Workers&) = delete;
-  Workers& operator=(const Workers&) = delete;
-
-  void add(std::function<void()> job) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    changed_.notify_one();
-  }
-
- private:
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-  }
-  void work() {
-    for (;;) {
-      std::function<void()> job;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
-        if (jobs_.empty()) return;
-        job = std::move(jobs_.front());
-        jobs_.pop_front();
-      }
-      job();
-    }
-  }
-
-  std::mutex mutex_;  ///< of what follows
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false;
-  detail::RunningThreads threads_;
-};
 
 /// Throws Refusal if the reply is long, and all requests would hold too much with it.
 void pack(HttpReply& reply, Coding coding, Held* held) {

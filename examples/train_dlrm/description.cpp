@@ -9,8 +9,8 @@
 
 namespace dlrm {
 
-tessera::ModelDescription describe(const Options& options, const DataShape& data,
-                                   const DataInputs& inputs) {
+tessera::ModelDescription description_of(const Options& options, const DataShape& data,
+                                         const DataInputs& inputs) {
   const ModelShape shape = model_shape(options, data);
   tessera::ModelDescription model{.interaction = options.interaction,
                                   .vector_width = shape.vector_width,

@@ -21,7 +21,7 @@ struct DataInputs {
 };
 
 /// What a checkpoint says of the model of these options.
-tessera::ModelDescription describe(const Options& options, const DataShape& shape,
-                                   const DataInputs& inputs);
+tessera::ModelDescription description_of(const Options& options, const DataShape& shape,
+                                         const DataInputs& inputs);
 
 }  // namespace dlrm

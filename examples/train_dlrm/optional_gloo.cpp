@@ -43,7 +43,7 @@ int launch_gloo(const Options& options, const std::function<void(Ranks&)>& job) 
   return launch_process(options, nullptr, job);
 }
 
-[[maybe_unused]] const bool added =
+[[maybe_unused]] const bool added_gloo =
     launchers().emplace("gloo", &launch_gloo).second && (process_launcher() = &launch_process);
 
 }  // namespace

@@ -13,7 +13,7 @@ int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
   return tessera::run_mpi_rank(run, {.timeout = timeout_of(options)});
 }
 
-[[maybe_unused]] const bool added = launchers().emplace("mpi", &launch_mpi).second;
+[[maybe_unused]] const bool added_mpi = launchers().emplace("mpi", &launch_mpi).second;
 
 }  // namespace
 }  // namespace dlrm

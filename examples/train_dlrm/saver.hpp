@@ -77,7 +77,8 @@ class Saver {
     });
     model.add_to(contents_);
     if (communicator.rank() == 0 && options.synthetic_model.empty())  // which nothing serves
-      tessera::add_model_description(contents_, describe(options, clicks.shape(), clicks.inputs()),
+      tessera::add_model_description(contents_,
+                                     description_of(options, clicks.shape(), clicks.inputs()),
                                      clicks.inputs().lists);
     // What the position in the data and the learning rates depend on; all else may change.
     position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}",

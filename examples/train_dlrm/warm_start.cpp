@@ -183,7 +183,7 @@ void start_from(const Options& options, const Clicks& clicks,
   tessera::detail::on_all_ranks(communicator, [&] {
     checkpoint = checkpoint_to_start_from(options.start_from);
     if (!options.synthetic_model.empty()) return;  // its tables have the names of their sizes
-    const ModelDescription description = describe(options, clicks.shape(), clicks.inputs());
+    const ModelDescription description = description_of(options, clicks.shape(), clicks.inputs());
     Comparison comparison(checkpoint, contents, description, clicks.inputs().lists);
     if (vocabulary && std::ranges::any_of(comparison.vocabulary, [](int t) { return t >= 0; })) {
       const auto rows = tessera::adopt_vocabulary(checkpoint, *vocabulary, comparison.vocabulary);
