@@ -6,6 +6,7 @@
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/exchange.hpp>
 #include <tessera/host/parallel.hpp>
 #include <tessera/ids/admitted_batch.hpp>
 #include <tessera/ids/id_report.hpp>

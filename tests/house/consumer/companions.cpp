@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program of the companions: a metric and a schema of data, a row's code of serving.
+// A program of the companions: a metric and a schema of data, a row's code and lookups of serving.
 #include <tessera_data/metrics.hpp>
+#include <tessera_serving/frozen_lookup.hpp>
 #include <tessera_serving/quantized_rows.hpp>
 #ifdef WITH_DATA
 #include <tessera_data/schema.hpp>
@@ -13,6 +14,7 @@
 #include <cstddef>
 
 namespace ts = tessera;
+template class tessera::FrozenLookup<int>;  // its header includes all that it calls
 
 int main() {
   ts::Auc auc;
