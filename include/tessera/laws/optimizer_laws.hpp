@@ -24,7 +24,7 @@ struct OptimizerLawOptions {
   int rows = 50;
   int steps = 20;
   float learning_rate = 0.01f;
-  bool zero_gradient_keeps_weight = true;  ///< false for one with weight decay or momentum
+  bool zero_gradient_keeps_weight = true;  ///< false for one with weight decay
   bool zero_rate_keeps_weight = true;      ///< false for one that divides by the learning rate
   /// Weights start from zero, not from random values: for an optimizer whose states define the
   /// weight (FTRL), whatever it was before.
