@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -313,17 +314,24 @@ class Requests {
 template <class Work>
 Latency on_threads(int threads, std::int64_t batch, const Work& work) {
   std::vector<std::vector<float>> latencies(static_cast<std::size_t>(threads));
-  std::atomic<int> next{0};
+  std::vector<std::exception_ptr> errors(latencies.size());
+  std::atomic<std::size_t> next{0};
   const auto begin = Clock::now();
   {
     const detail::RunningThreads running(
         threads,
         [&] {
-          const int t = next++;
-          work(t, latencies[static_cast<std::size_t>(t)]);
+          const std::size_t t = next++;
+          try {
+            work(t, latencies[t]);
+          } catch (...) {
+            errors[t] = std::current_exception();
+          }
         },
         [] {});
   }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   std::vector<float> all;
   for (const auto& of_thread : latencies) all.insert(all.end(), of_thread.begin(), of_thread.end());
@@ -352,9 +360,8 @@ std::vector<float> room_for(const Requests& requests) {
 
 Latency closed_loop(const Requests& requests, int threads, double seconds) {
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  return on_threads(threads, requests.batch(), [&](int t, std::vector<float>& latencies) {
+  return on_threads(threads, requests.batch(), [&](std::size_t i, std::vector<float>& latencies) {
     std::vector<float> scores = room_for(requests);
-    auto i = static_cast<std::size_t>(t);
     do {
       const auto begin = Clock::now();
       requests.answer(i++, scores);
@@ -372,7 +379,7 @@ Latency open_loop(const Requests& requests, int threads, double seconds, double 
   while (due.back() < seconds) due.push_back(due.back() + gap(random));
   const auto begin = Clock::now();
   std::atomic<std::size_t> next{0};
-  return on_threads(threads, requests.batch(), [&](int, std::vector<float>& latencies) {
+  return on_threads(threads, requests.batch(), [&](std::size_t, std::vector<float>& latencies) {
     std::vector<float> scores = room_for(requests);
     for (std::size_t i = next++; i < due.size(); i = next++) {
       const auto at = begin + std::chrono::duration_cast<Clock::duration>(
@@ -446,19 +453,27 @@ std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& sam
     EncodedSamples encoded;
     std::vector<float> logits;
     std::size_t done = 0;
+    const auto check = [&](bool same) {
+      require<DataError>(same,
+                         "file '{}' changed while it was read, once for each format; read a copy "
+                         "that no program writes to",
+                         options.data.string());
+    };
     while (data.next(4096, columns)) {
+      check(done + data.labels.size() <= static_cast<std::size_t>(samples));
       score(*model, options, skipped + static_cast<std::int64_t>(done), columns, encoded, logits);
       auc.add(logits, data.labels);
       loss.add(logits, data.labels);
       for (std::size_t s = 0; s < logits.size(); ++s, ++done) {
-        const double score = probability(logits[s]);
-        if (all.empty()) first.push_back(static_cast<float>(score));
-        one.largest_difference = std::max(one.largest_difference, std::abs(score - first[done]));
+        const auto score = static_cast<float>(probability(logits[s]));
+        if (all.empty()) first.push_back(score);
+        one.largest_difference =
+            std::max(one.largest_difference, double{std::abs(score - first[done])});
       }
     }
+    check(done == static_cast<std::size_t>(samples));
     one.auc = auc.value();
     one.log_loss = loss.value();
-    if (all.empty()) one.largest_difference = 0;
     all.push_back(one);
   }
   return all;

@@ -437,6 +437,10 @@ def test_histories(binaries, folder):
         check(abs(float(print_of.splitlines()[2].split()[3]) - auc) < 2e-6, print_of, auc)
         subprocess.run([binaries / "evaluate_model", "latency", "--checkpoint", folder / f"history-{name}", "--seconds", "0.02", "--batch-sizes", "1,20",
                         "--threads", "2", "--user-columns", "history" + (",history_labels" if name != "unlabelled" else "")], check=True, capture_output=True)
+        # what a thread that measures throws ends the program in one line
+        wrong = subprocess.run([binaries / "evaluate_model", "latency", "--checkpoint", folder / f"history-{name}", "--seconds", "0.02", "--batch-sizes", "1",
+                                "--user-columns", "candidate"], capture_output=True, text=True)
+        check(wrong.returncode == 1 and wrong.stderr.count("\n") == 1 and "'candidate'" in wrong.stderr, wrong)
     inputs = {i["name"]: i["datatype"] for i in server.json("GET", "/v2/models/stars")[1]["inputs"]}
     check(inputs == {"history__values": "BYTES", "history__lengths": "INT64", "history_labels__values": "FP32", "history_labels__lengths": "INT64",
                      "candidate": "BYTES"}, inputs)

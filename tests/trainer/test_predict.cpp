@@ -22,9 +22,10 @@ using namespace tessera;
 
 namespace {
 
-Outcome predict(const std::string& arguments) {
-  return train_dlrm("predict " + arguments, false, "timeout 60", "evaluate_model");
+Outcome evaluate_model(const std::string& arguments) {
+  return train_dlrm(arguments, false, "timeout 60", "evaluate_model");
 }
+Outcome predict(const std::string& arguments) { return evaluate_model("predict " + arguments); }
 
 }  // namespace
 
@@ -122,4 +123,11 @@ TEST_CASE("the trainer's probabilities, of a file without labels") {
           "holds no samples");
   CHECK_FALSE(std::filesystem::exists(path("x.npy")));
   CHECK_FALSE(std::filesystem::exists(path("x.csv")));
+
+  // a format beside itself
+  const Outcome twice = evaluate_model("accuracy --checkpoint " + path("run") + " --data " +
+                                       path("train.csv") + " --label clicked --formats fp32,fp32");
+  CHECK(twice.status == 0);
+  CHECK_MESSAGE(twice.out.find("0.00e+00\n", twice.out.find("0.00e+00\n") + 1) != std::string::npos,
+                twice.out);
 }
