@@ -263,6 +263,11 @@ TEST_CASE("what was there stays until the new files are complete") {
   REQUIRE(convert("to-binary '" + path("own.csv") + "' '" + path("csv") + "' --schema '" +
                   path("own.yaml") + "' --test-fraction 0 --min-count 1")
               .status == 0);
+  std::ofstream(path("large.csv")) << "y,n,c\n1,1,a\n0,70000,b\n";
+  std::ofstream(path("large.yaml")) << "label: y\nnumeric: [n]\ncategorical: [c]\n";
+  refused("to-binary '" + path("large.csv") + "' '" + path("large") + "' --schema '" +
+              path("large.yaml") + "' --test-fraction 0.5",
+          1, "large.csv', after line 2, sample 1, column 'n': the number becomes 70000");
   const std::string texts = text_of(path("csv") + "/texts.csv");
   std::ofstream(path("csv") + "/texts.csv") << texts.substr(0, texts.find('\n') + 1);
   refused("to-csv '" + path("csv") + "' '" + path("out") + "'", 1,
