@@ -286,7 +286,7 @@ Report report_of(const Settings& settings, const std::vector<Case>& cases, const
       if (record.contains("fixed_work_ms")) fixed.push_back(record["fixed_work_ms"].get<double>());
     const Result& result = report.results.back();
     const auto before = old.find(compared_name(c.name, c.ghost_checksum()));
-    if (old.empty() || !result.error.empty()) continue;
+    if (settings.compare.empty() || !result.error.empty()) continue;
     if (before == old.end() || before->second.empty()) {
       report.changes[c.name] = "new";
       continue;
@@ -352,12 +352,9 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
       text += fmt::format("The planner's plan takes {:.2f} x the fastest's time.\n", group.regret);
     const bool ghosts = !group.results.front()->of->ghosts.empty();
     text +=
-        fmt::format("{:<16}{:>8}{:>8}{:>8}{:>8}{:>8}{:>12}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
+        fmt::format("{:<16}{:>8}{:>8}{:>8}{:>8}{:>8}{:>16}{:>10}{:>10}\n", "plan", "P50 ms", "P10",
                     "P90", ghosts ? "+links" : "best", "predict", "interval", "sent", "fullest");
     for (const Result* r : group.results) {
-      std::string note = !r->of->fits ? "no room" : r->wide() ? "wide" : "";  // 11 columns at most
-      if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
-        note += (note.empty() ? "" : " ") + change->second;
       std::string plan = r->of->plan;
       if (plan.size() > 15) {
         plan.erase(0, plan.size() - 13);
@@ -365,19 +362,27 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
         plan.insert(0, "..");
       }
       text += fmt::format(
-          "{:<16}{:>8}{:>8}{:>8}{:>8}{:>8} {:>11}{:>10}{:>10} {:.11}\n", plan,
+          "{:<16}{:>8}{:>8}{:>8}{:>8}{:>8} {:>15}{:>10}{:>10} {}\n", plan,
           short_text(r->step.p50, 3), short_text(r->step.p10, 3), short_text(r->step.p90, 3),
           short_text(ghosts ? r->link_ms : r->step.best, 3),
           r->predicted_ms > 0 ? short_text(r->predicted_ms, 3) : "-", interval_text(r->interval),
           bytes_text(static_cast<std::int64_t>(r->most_sent())),
-          bytes_text(static_cast<std::int64_t>(r->fullest())), note);
+          bytes_text(static_cast<std::int64_t>(r->fullest())),
+          !r->of->fits ? "no room"
+          : r->wide()  ? "wide"
+                       : "");
     }
-    std::string hits;
+    std::string hits, changes;
     for (const Result* r : group.results)
       if (r->hit_rate() >= 0)
         hits += fmt::format("{} {} {:.1f} %", hits.empty() ? "Rows that were in their cache:" : ",",
                             r->of->plan, 100 * r->hit_rate());
     if (!hits.empty()) text += wrapped(hits + ".");
+    for (const Result* r : group.results)
+      if (const auto change = report.changes.find(r->of->name); change != report.changes.end())
+        changes += fmt::format("{} {} {}", changes.empty() ? "Since the earlier run:" : ";",
+                               r->of->plan, change->second);
+    if (!changes.empty()) text += wrapped(changes + ".");
   }
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));

@@ -55,16 +55,20 @@ void run(Settings& settings) {
   const std::vector<Case> cases = cases_of(settings, batches);
   const Rounds rounds = measure_in_turn(settings, cases, batches);
   const Report report = report_of(settings, cases, rounds, old);
+  fmt::print("{}", text_of(report, settings, batches));
   const auto write = [&](const char* name, const std::string& text) {
     support::ResultFile(settings.out + "/" + name, "--out").write(text);
   };
-  write("results.json", json_of(report, settings, batches)
-                                .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                            "\n");
-  write("results.csv", csv_of(report));
-  write("index.html", page_of(report, settings, batches));
-  fmt::print("{}wrote {}/index.html, results.json, results.csv\n",
-             text_of(report, settings, batches), settings.out);
+  support::write_each(
+      {[&] {
+         write("results.json",
+               json_of(report, settings, batches)
+                       .dump(1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                   "\n");
+       },
+       [&] { write("results.csv", csv_of(report)); },
+       [&] { write("index.html", page_of(report, settings, batches)); }});
+  fmt::print("wrote {}/index.html, results.json, results.csv\n", settings.out);
   const auto failed = std::count_if(report.results.begin(), report.results.end(),
                                     [](const Result& r) { return !r.error.empty(); });
   require(failed == 0, "{} of {} cases failed", failed, report.results.size());

@@ -8,6 +8,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/io/crc32.hpp>
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
@@ -103,6 +104,17 @@ std::string text_of(const json& line) {
   return line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+/// Ends an object of JSON with the checksum of its text: damage often leaves other JSON.
+std::string with_checksum(std::string_view open) {
+  return fmt::format("{},\"crc32\":{}}}", open, tessera::detail::crc32(open));
+}
+
+/// A line of rounds.jsonl.
+std::string turn_text(const std::string& name, const json& record) {
+  const std::string text = text_of({{"case", name}, {"record", record}});
+  return with_checksum(std::string_view(text).substr(0, text.rfind('}'))) + "\n";
+}
+
 /// Runs in a process of its own and returns what it sent, or {"error": text}.
 json in_own_process(const std::function<json()>& body) {
   int pipe_ends[2];
@@ -167,11 +179,11 @@ json fingerprint(const Settings& settings, const std::vector<Case>& cases, const
         add(value);
     add(c.ghost_checksum());
   }
-  return {{"laboratory", 1},         {"model", settings.model_file}, {"batch", batches.samples},
+  return {{"laboratory", 2},         {"model", settings.model_file}, {"batch", batches.samples},
           {"steps", settings.steps}, {"ids", batches.checksum},      {"layouts", layouts}};
 }
 
-/// Lines that were written whole; the last may be cut by a kill.
+/// Lines as they were written: a kill may have cut the last, a disk have damaged others.
 void read_rounds(const std::string& path, const json& settings, Rounds& rounds) {
   std::istringstream file(support::read_file(path, "--resume", std::size_t{1} << 34));
   std::string line;
@@ -182,10 +194,11 @@ void read_rounds(const std::string& path, const json& settings, Rounds& rounds) 
                      "give what it was begun with, or another --out",
                      path);
   while (std::getline(file, line)) {
-    json record = json::parse(line, nullptr, false);
-    if (record.is_discarded() || !record.contains("case") || !record.contains("record")) continue;
-    if (record["record"].contains("error")) continue;  // it gets another try
-    rounds[record["case"].get<std::string>()].push_back(std::move(record["record"]));
+    const std::string_view text = line;
+    if (text != with_checksum(text.substr(0, text.rfind(",\"crc32\":")))) continue;
+    json turn = json::parse(line);
+    if (turn["record"].contains("error")) continue;  // it gets another try
+    rounds[turn["case"].get<std::string>()].push_back(std::move(turn["record"]));
   }
 }
 
@@ -230,12 +243,10 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
     support::ResultFile again(path, "--out");
     again.add(text_of(first));
     for (const auto& [name, records] : rounds)
-      for (const json& record : records) again.add(text_of({{"case", name}, {"record", record}}));
+      for (const json& record : records) again.add(turn_text(name, record));
     again.finish();
   }
   const int file = support::open_output(path, named, O_APPEND);
-  const auto keep = [&](const json& line) { support::write_all(file, text_of(line), named); };
-
   std::vector<std::pair<int, const Case*>> turns;
   std::mt19937_64 random(settings.seed);
   for (int round = 0; round < settings.rounds; ++round) {
@@ -256,7 +267,7 @@ Rounds measure_in_turn(const Settings& settings, const std::vector<Case>& cases,
     without_files();
     json record = in_own_process([&] { return measured(c, batches, settings.steps); });
     without_files();
-    keep({{"case", c.name}, {"record", record}});
+    support::write_all(file, turn_text(c.name, record), named);
     rounds[c.name].push_back(std::move(record));
   }
   shown.end();

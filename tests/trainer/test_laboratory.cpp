@@ -5,6 +5,7 @@
 // counts is compared with count_bytes.py, which knows the ids and the rectangles alone.
 #include <trainer/command.hpp>
 
+#include <tessera/io/crc32.hpp>
 #include <tessera/io/npy_header.hpp>
 #include <tessera_data/binary_dataset.hpp>
 
@@ -198,8 +199,15 @@ void write_noise(const fs::path& rounds, bool quiet) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
     nlohmann::json round = nlohmann::json::parse(line);
-    if (count > 0) round.at("record").at("fixed_work_ms") = quiet ? 3 : count;
-    written << round << '\n';
+    if (count > 0) {
+      round.at("record").at("fixed_work_ms") = quiet ? 3 : count;
+      round.erase("crc32");
+      std::string text = round.dump();
+      text.pop_back();
+      written << text << ",\"crc32\":" << tessera::detail::crc32(text) << "}\n";
+    } else {
+      written << line << '\n';
+    }
   }
   REQUIRE(count > 2);
 }
@@ -531,6 +539,63 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
   const nlohmann::json compared = shop.results("new");
   for (const auto& c : compared["laboratory"]["cases"])
     CHECK(c["change"] == (c["plan"] == "row-wise" ? "-100 %" : "same"));
+
+  // of one round, which is no proof: that is said in the terminal, too, however long the text
+  for (auto& c : old["laboratory"]["cases"]) c["rounds_ms"] = nlohmann::json::array({1e-9});
+  std::ofstream(shop.at("old.json")) << old.dump();
+  const Outcome one = shop.run(arguments + "--out new --compare old.json");
+  const std::string told = std::regex_replace(one.out, std::regex("[ \n]+"), " ");
+  for (const auto& c : shop.cases("new"))
+    CHECK(told.find(c["plan"].get<std::string>() + " " + c["change"].get<std::string>()) !=
+          std::string::npos);
+  CHECK(std::regex_search(told, std::regex("row-wise [+][^;.]* %, one round")));
+  // a run without a case that was measured: all are new
+  old["laboratory"]["cases"].clear();
+  std::ofstream(shop.at("old.json")) << old.dump();
+  REQUIRE(shop.run(arguments + "--out new --compare old.json").err == "");
+  for (const auto& c : shop.cases("new")) CHECK(c["change"] == "new");
+}
+
+TEST_CASE("a round that is damaged is measured again; a result that cannot be written is alone") {
+  const Shop shop;
+  const std::string run =
+      std::string(
+          "--model m.json --ids ids --plans table-wise,row-wise --rounds 2 --resume --out "
+          "out ") +
+      kFast;
+  REQUIRE(shop.run(run).err == "");
+  const std::string kept = text_of(shop.at("out/rounds.jsonl"));
+  const std::size_t first = kept.find('\n') + 1, second = kept.find('\n', first) + 1;
+  const std::string line = kept.substr(first, second - first);
+  const auto damaged = [&](const std::string& old, const std::string& now) {
+    std::string text = line;
+    REQUIRE(text.find(old) != std::string::npos);
+    text.replace(text.find(old), old.size(), now);
+    std::ofstream(shop.at("out/rounds.jsonl"))
+        << kept.substr(0, first) << text << kept.substr(second);
+    const Outcome outcome = shop.run(run);
+    CAPTURE(now);
+    CHECK(outcome.err == "");
+    for (const auto& c : shop.cases("out")) CHECK(c["rounds_ms"].size() == 2);
+    const std::string after = text_of(shop.at("out/rounds.jsonl"));
+    CHECK(after.find(text) == std::string::npos);
+    CHECK(std::count(after.begin(), after.end(), '\n') == 5);
+  };
+  damaged("\"messages\"", "\"messagez\"");
+  damaged("\"seconds\":[", "\"seconds\":[],\"others\":[");
+  damaged("\"fixed_work_ms\":", "\"fixed_work_ms\":1");
+  damaged(line, "{\"case\":\"a\",\"record\":" + std::string(200'000, '[') +
+                    std::string(200'000, ']') + "}\n");
+
+  for (const char* file : {"results.json", "results.csv", "index.html"})
+    fs::remove(shop.at(std::string("out/") + file));
+  fs::create_directories(shop.at("out/results.json/no file"));
+  const Outcome outcome = shop.run(run);
+  CHECK(outcome.status == 1);
+  CHECK(outcome.err.find("--out: cannot write 'out/results.json'") != std::string::npos);
+  CHECK(outcome.out.find("is fastest") != std::string::npos);
+  CHECK(fs::exists(shop.at("out/results.csv")));
+  CHECK(fs::exists(shop.at("out/index.html")));
 }
 
 TEST_CASE("a case that cannot run is named, and the others stay") {
