@@ -51,10 +51,10 @@ code=0; wait $pid || code=$?
 code=0; timeout --preserve-status -s INT -k 5 1 "${restart[@]}" sleep 100 >out 2>&1 || code=$?
 [ "$code" = 130 ] || fail "exit code $code after SIGINT"
 
-# "ssh MACHINE COMMAND" of machines that are this one, but for one that does not answer.
+# "ssh MACHINE COMMAND" of machines that are this one, but for one that does not answer. What ends it does not end the command, as of ssh.
 cat >ssh.sh <<'END'
 [ "$1" != dead ] || exit 255
-exec bash -c "$2"
+setsid --fork --wait bash -c "$2"
 END
 export TESSERA_SSH="bash $work/ssh.sh"
 unset MASTER_PORT
@@ -84,11 +84,25 @@ echo $$ >>alive
 exec sleep "$1"
 END
 expect 7 "hosts.sh: rank 1 on user@one ended with exit code 7" "${hosts[@]}" list 2 bash one_fails.sh 1
+none_alive() {
+  local pid
+  sleep 0.5
+  while read -r pid; do
+    [ ! -e "/proc/$pid" ] || grep -q '^State:.Z' "/proc/$pid/status" || fail "rank $pid lives on"
+  done <alive
+}
 rm alive; expect 7 "hosts.sh: 3 rank(s) have not ended, and are ended" "${hosts[@]}" list 2 bash one_fails.sh 100
-sleep 0.2
-while read -r pid; do
-  [ ! -e "/proc/$pid" ] || grep -q '^State:.Z' "/proc/$pid/status" || fail "rank $pid lives on"
-done <alive
+none_alive
+# Nor do ranks outlive this script, even one that stands still.
+for signal in TERM KILL; do
+  rm alive; "${hosts[@]}" <(echo two) 1 bash one_fails.sh 100 >out 2>&1 & pid=$!
+  until [ -s alive ]; do sleep 0.05; done
+  kill -STOP "$(cat alive)"
+  kill -$signal $pid
+  wait $pid && fail "no exit code after SIG$signal"
+  none_alive
+done
+printf 'two\r\n' >windows; "${hosts[@]}" windows 1 true || fail "a file with Windows' ends of lines"
 expect 2 "give HOSTS, PER_HOST and a command" "${hosts[@]}" list 2
 expect 2 "cannot read the file of machines 'none'" "${hosts[@]}" none 2 true
 expect 2 "PER_HOST is '0'" "${hosts[@]}" list 0 true
