@@ -9,6 +9,7 @@
 #include "rank_model.hpp"
 #include "table_optimizers.hpp"
 
+#include <tessera/checkpoint/agreement.hpp>
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/cold_rows.hpp>
 #include <tessera/checkpoint/contents.hpp>
@@ -35,6 +36,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -75,6 +77,7 @@ class Saver {
           "or give another folder",
           options.save, latest ? latest->filename().string() : "");
     });
+    if (options.mode == "train") check_shared();
     model.add_to(contents_);
     if (communicator.rank() == 0 && options.synthetic_model.empty())  // which nothing serves
       tessera::add_model_description(contents_,
@@ -384,6 +387,28 @@ class Saver {
       error = std::make_error_code(std::errc::not_a_directory);
     tessera::require<tessera::DataError>(!error, "--save: cannot write to the folder '{}': {}",
                                          folder.string(), error.message());
+  }
+
+  /// Throws on all ranks unless they see one folder: a process on another machine may have one of
+  /// its own there, and would find out at the first save.
+  void check_shared() const {
+    const auto step =
+        tessera::detail::gather_one<std::int64_t>(communicator_, std::random_device()());
+    const std::filesystem::path mark =
+        std::filesystem::path(options_.save) /
+        (std::string(tessera::detail::kPartialPrefix) + tessera::detail::checkpoint_name(step[0]));
+    tessera::detail::on_all_ranks(communicator_, [&] {
+      if (communicator_.rank() == 0) std::filesystem::create_directory(mark);
+    });
+    std::error_code error;
+    const auto seen =
+        tessera::detail::gather_one<char>(communicator_, std::filesystem::exists(mark, error));
+    if (communicator_.rank() == 0) std::filesystem::remove(mark, error);
+    const auto other = std::ranges::find(seen, 0) - seen.begin();
+    tessera::require<tessera::DataError>(
+        other == communicator_.size(),
+        "--save: '{}' is another folder on rank {} than on rank 0: give one that all ranks share",
+        options_.save, other);
   }
 
   /// The model and what the vocabulary knows now.

@@ -235,6 +235,23 @@ TEST_CASE("ranks with different options say which ones, and both values, before 
   }
 }
 
+TEST_CASE("processes whose --save are two folders say so before they begin") {
+  for (const Engine& engine : engines()) {
+    const TemporaryFolder folder;
+    for (const char* rank : {"0", "1"}) std::filesystem::create_directory(folder.path / rank);
+    const std::string launcher = engine.start(2) + " sh -c 'cd \"" + folder.path.string() + "/$" +
+                                 engine.rank_variable + "\" && exec \"$@\"' sh";
+    const Outcome outcome = train_dlrm(
+        kOptions + "--save model --resume --communicator " + engine.name, false, launcher);
+    INFO(outcome.err);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find("rank 0: --save: 'model' is another folder on rank 1 than on rank 0: "
+                           "give one that all ranks share") != std::string::npos);
+    CHECK(outcome.out.find("samples/s") == std::string::npos);
+    CHECK(std::filesystem::is_empty(folder.path / "0" / "model"));
+  }
+}
+
 TEST_CASE("--timeout: a process that stands still is named after so many seconds") {
   for (const Engine& engine : engines()) {
     const std::string launcher = engine.start(2) + R"( sh -c 'if [ "$)" + engine.rank_variable +
