@@ -20,8 +20,8 @@ int launch_process(const Options& options, const DeviceOfProcess& device,
                    const std::function<void(Ranks&)>& job) {
   const RankOfJob place = rank_from_environment();
   GlooOptions gloo{.timeout = timeout_of(options)};
-  // PyTorch's variable.
-  if (const char* const name = std::getenv("GLOO_SOCKET_IFNAME"))
+  // PyTorch's variable, which it passes over, too, if that is empty.
+  if (const char* const name = std::getenv("GLOO_SOCKET_IFNAME"); name != nullptr && *name != 0)
     gloo.interface = name;
   else if (!place.one_machine() && !place.address.empty())
     gloo.address = address_towards(place.address);
