@@ -23,10 +23,8 @@ TEST_CASE(
 TEST_CASE("a rank that drops out of a collective, or is late beyond the timeout, is named") {
   const std::uint64_t first = faulty::seen_on_three_ranks<Host>({})[0].first_call;
   for (const std::uint64_t call : {first + 1, first + 8}) {
-    const auto begin = std::chrono::steady_clock::now();
     const auto late = faulty::seen_on_three_ranks<Host>(
         {{.kind = Fault::Kind::delays, .rank = 2, .call = call, .delay = 3s}}, {.timeout = 1500ms});
-    CHECK(std::chrono::steady_clock::now() - begin < 20s);
     faulty::expect_all(late, "rank 2 failed: late: rank");
   }
   // Who drops a call makes the next one while the others are at this: they disagree, or wait for

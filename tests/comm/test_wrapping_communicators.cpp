@@ -152,9 +152,8 @@ TEST_CASE("a fault that drops a call: ranks go out of step and find it") {
 TEST_CASE("a fault that delays") {
   CHECK(train({{.kind = ts::Fault::Kind::delays, .rank = 0, .call = 2, .delay = 20ms}}) ==
         Faults(3));
-  const Faults texts =
-      train({{.kind = ts::Fault::Kind::delays, .rank = 0, .call = 2, .delay = 600ms}},
-            {.timeout = 150ms});
+  const Faults texts = train(
+      {{.kind = ts::Fault::Kind::delays, .rank = 0, .call = 2, .delay = 2500ms}}, {.timeout = 1s});
   for (const std::string& text : texts)
     CHECK(text.find("rank 0 failed: late") != std::string::npos);
 }

@@ -298,20 +298,20 @@ TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
           throw;
         }
       },
-      {.timeout = 300ms, .blocking = blocking});
+      {.timeout = 1s, .blocking = blocking});
   CHECK(texts[1] ==
         "rank 1 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: ncclRecv: NCCL "
         "says: unhandled system error (last error "
         "of the double)");
   CHECK(texts[0] ==
-        "rank 0 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: late: waited 300 "
+        "rank 0 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: late: waited 1000 "
         "ms; a peer has failed, or makes other "
         "calls, or raise NcclOptions::timeout");
   // The open group is closed before the abort; nothing follows it.
   CHECK(logs[1] == Texts{"ncclGroupStart", "ncclSend 12 @0", "ncclRecv 12 @0", "ncclSend 12 @1",
                          "ncclRecv 12 @1", "ncclGroupEnd", "ncclCommAbort"});
   CHECK(logs[0].back() == "ncclCommAbort");
-  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  CHECK(std::chrono::steady_clock::now() - begin < 100s);
 }
 
 TEST_CASE("a failed peer ends the waits of all where NCCL hears of it") {
@@ -344,7 +344,7 @@ TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
                                  if (c.rank() == 0) c.all_reduce(a.span());
                                  c.wait();
                                },
-                               {.timeout = 500ms, .blocking = blocking});
+                               {.timeout = 30s, .blocking = blocking});
   CHECK(has(texts[0], "NCCL says: internal error"));
   CHECK(has(texts[1], "CUDA says: cudaErrorIllegalAddress"));
 }
@@ -447,19 +447,20 @@ TEST_CASE("a split that fails, and a peer that is late in a part") {
                               [](ts::NcclCommunicator& c, auto) {
                                 c.rank() == 0 ? static_cast<void>(c.split(0)) : c.wait();
                               },
-                              {.timeout = 200ms, .blocking = blocking});
-  CHECK(late[0] ==
-        "rank 0 of 2: splitting by color 0: late: waited 200 ms; a peer has failed, or makes other "
-        "calls, or raise "
-        "NcclOptions::timeout");
+                              {.timeout = 1s, .blocking = blocking});
+  CHECK(
+      late[0] ==
+      "rank 0 of 2: splitting by color 0: late: waited 1000 ms; a peer has failed, or makes other "
+      "calls, or raise "
+      "NcclOptions::timeout");
   const Texts in_part = on_ranks(3,
                                  [](ts::NcclCommunicator& c, auto) {
                                    ts::NcclCommunicator part = c.split(c.rank() / 2);
                                    if (c.rank() != 1) part.barrier();  // rank 2's part is another
                                  },
-                                 {.timeout = 300ms});
+                                 {.timeout = 1s});
   CHECK(has(in_part[0], "rank 0 of 2: barrier (call 1)"));
-  CHECK(has(in_part[0], "late: waited 300 ms"));
+  CHECK(has(in_part[0], "late: waited 1000 ms"));
   CHECK(in_part[1] == "");
   CHECK(in_part[2] == "");
 }
@@ -519,7 +520,7 @@ TEST_CASE("groups: an exception inside one aborts, and host memory has no place 
           throw;
         }
       },
-      {.timeout = 500ms});
+      {.timeout = 30s});
   for (int rank = 0; rank < 2; ++rank)
     CHECK(texts[static_cast<std::size_t>(rank)] ==
           fmt::format("broadcast on rank {}: buffers in host memory cannot be part of a group",
@@ -543,7 +544,7 @@ TEST_CASE("a communicator that ends before its graphs says so in seconds, and is
   dup2(kept, 2);
   close(kept);
   nccl_double::graph_lives = false;
-  CHECK(std::chrono::steady_clock::now() - begin < 60s);
+  CHECK(std::chrono::steady_clock::now() - begin < 200s);
   CHECK(texts == Texts(2));
   CHECK(has(text_of(file),
             "rank 1 of 2: ending: late: waited 100 ms; a CUDA graph that captured the"));
@@ -609,11 +610,11 @@ TEST_CASE("a call that waits inside NCCL for a peer that never comes: the watchd
                                  },
                                  {.timeout = timeout});
     CHECK(texts[1].empty());
-    CHECK(std::chrono::steady_clock::now() - begin < 30s);
+    CHECK(std::chrono::steady_clock::now() - begin < 200s);
     return texts[0];
   };
-  CHECK(run([](auto& c, auto a) { c.all_reduce(a); }, 200ms) ==
-        "rank 0 of 2: all_reduce (call 1), 24 bytes to send and 24 to receive: late: waited 200 "
+  CHECK(run([](auto& c, auto a) { c.all_reduce(a); }, 1s) ==
+        "rank 0 of 2: all_reduce (call 1), 24 bytes to send and 24 to receive: late: waited 1000 "
         "ms; a peer has failed, or makes other calls, or raise NcclOptions::timeout");
   // It was revoked while the call used it, and freed by the call's own thread.
   CHECK(logs[0] == Texts{"ncclGroupStart", "ncclAllReduce 6", "ncclGroupEnd", "ncclCommAbort"});
