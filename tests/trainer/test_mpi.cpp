@@ -252,15 +252,30 @@ TEST_CASE("processes whose --save are two folders say so before they begin") {
   }
 }
 
+namespace {
+
+/// Trains on two ranks. Once rank 0 has reported a step, rank 1 gets what `signals`, shell commands,
+/// send to $!.
+Outcome disturbed(const Engine& engine, const std::string& signals, const std::string& options) {
+  const TemporaryFolder folder;
+  const std::string out = (folder.path / "out").string();
+  const std::string launcher = engine.start(2) + R"( sh -c 'if [ "$)" + engine.rank_variable +
+                               R"(" = 1 ]; then "$@" & until grep -qs "step 2/" ")" + out +
+                               R"("; do kill -0 $! || exit 1; sleep 0.1; done; )" + signals +
+                               R"(; exit 1; fi; exec "$@" >")" + out + R"("' sh)";
+  return train_dlrm("--communicator " + engine.name +
+                        " --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 "
+                        "--print-every 1 " +
+                        options,
+                    false, launcher);
+}
+
+}  // namespace
+
 TEST_CASE("--timeout: a process that stands still is named after so many seconds") {
   for (const Engine& engine : engines()) {
-    const std::string launcher = engine.start(2) + R"( sh -c 'if [ "$)" + engine.rank_variable +
-                                 R"(" = 1 ]; then "$@" & sleep 4; kill -STOP $!; sleep 8; )"
-                                 R"(kill -KILL $!; exit 1; fi; exec "$@"' sh)";
-    const Outcome outcome = train_dlrm(
-        "--communicator " + engine.name +
-            " --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 --timeout 3",
-        false, launcher);
+    const Outcome outcome =
+        disturbed(engine, "kill -STOP $!; sleep 8; kill -KILL $!", "--timeout 3");
     INFO(outcome.err);
     CHECK(outcome.status != 0);
     CHECK(outcome.err.find("waited 3000 ms") != std::string::npos);
@@ -271,12 +286,7 @@ TEST_CASE("--timeout: a process that stands still is named after so many seconds
 TEST_CASE("a killed process ends the others, which name it") {
   for (const Engine& engine : engines()) {
     if (engine.name == "mpi") continue;  // mpirun does it, and says so itself
-    const std::string launcher = engine.start(2) + R"( sh -c 'if [ "$RANK" = 1 ]; then "$@" & )"
-                                                   R"(sleep 2; kill -KILL $!; exit 1; fi; )"
-                                                   R"(exec "$@"' sh)";
-    const Outcome outcome = train_dlrm(
-        "--communicator gloo --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8",
-        false, launcher);
+    const Outcome outcome = disturbed(engine, "kill -KILL $!", "");
     INFO(outcome.err);
     CHECK(outcome.status == 1);
     CHECK(outcome.err.find("rank 1 failed: it closed its connections") != std::string::npos);
