@@ -133,7 +133,7 @@ class Job {
   /// Returns what a rank has printed.
   processes::Outcome outcome(int rank) const {
     std::ifstream file(output_of(rank));
-    return {std::string(std::istreambuf_iterator<char>(file), {}), status(rank), 0};
+    return {std::string(std::istreambuf_iterator<char>(file), {}), status(rank)};
   }
 
  private:
@@ -148,11 +148,9 @@ class Job {
 
 /// Runs the skipped cases of a name on `ranks` ranks and returns what all print.
 inline processes::Outcome run_job(const std::string& test_case, int ranks = 3) {
-  const auto begin = std::chrono::steady_clock::now();
   Job job(test_case, ranks);
-  const bool ended = job.ends(std::chrono::seconds(60));
+  const bool ended = job.ends(std::chrono::seconds(200));
   processes::Outcome all;
-  all.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (int rank = 0; rank < ranks; ++rank) {
     const processes::Outcome one = job.outcome(rank);
     all.output += one.output;

@@ -113,9 +113,10 @@ TEST_CASE("ranks meet in a folder, whatever other jobs left there, and leave not
   CHECK(has(old[0], "for rank(s) 0 (is '" + (folder.path / "meeting_rank_0").string() +
                         "' left over from another job?)"));
 
-  // Two processes are one rank.
+  // Two processes are one rank: the one that wrote first is told.
   const Faults twice = meet(folder.path, {0, 1, 1}, 3, 30ms);
-  CHECK(has(twice[1], "another process writes '" + (folder.path / "meeting_rank_1").string()));
+  const std::string told = "another process writes '" + (folder.path / "meeting_rank_1").string();
+  CHECK(has(twice[1], told) != has(twice[2], told));
 }
 
 TEST_CASE("ranks that cannot meet or connect say who is missing") {
@@ -125,13 +126,14 @@ TEST_CASE("ranks that cannot meet or connect say who is missing") {
     INFO(name << all.output);
     CHECK(all.status == 0);
     CHECK(all.has("0 failed"));
-    CHECK(all.seconds < 20);
     // One may still connect to another that has given up already, and name that.
     if (all.has("connecting on rank")) CHECK(all.has("cannot finish: rank 1 failed: "));
   }
 }
 TEST_CASE("job: one does not come" * doctest::skip()) {
   if (engine::place().rank == 1) return;
+  // Both have started: neither is the one that is missing.
+  ts::meet_in_folder(engine::place().folder, engine::place().rank / 2, 2, 60s)("");
   const std::string text =
       text_of([] { ts::GlooCommunicator({}, engine::place().rank, 3, engine::meeting(800ms)); });
   CHECK(has(text, "waited 800 ms in the folder"));

@@ -47,17 +47,15 @@ int run_rank(Run run, Options options) {
 /// Runs a skipped case of this program on three ranks.
 inline processes::Outcome run_job(const std::string& test_case, const std::string& options = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "timeout 60 mpirun -np 3 --oversubscribe --allow-run-as-root " +
+  const std::string command = "timeout 200 mpirun -np 3 --oversubscribe --allow-run-as-root " +
                               options + " '" + self + "' --no-skip -nc -tc='" + test_case +
                               "' 2>&1";
-  const auto begin = std::chrono::steady_clock::now();
   processes::Outcome outcome;
   std::FILE* const pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   char line[4096];
   while (std::fgets(line, sizeof(line), pipe) != nullptr) outcome.output += line;
   outcome.status = WEXITSTATUS(pclose(pipe));
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   INFO(outcome.output);
   CHECK(outcome.status != 124);  // a hang
   return outcome;

@@ -30,7 +30,7 @@ TEST_CASE("ranks wait in a split no longer than in other calls, and name the lat
   CHECK(late.status != 0);
   // Ranks 0 and 2 give up at about one time; who is first tells the other.
   CHECK(late.has("all_gather (call 1) on rank 0 cannot finish: rank 1 failed: late: rank"));
-  CHECK(late.has("waited 500 ms in all_gather (call 1) for rank(s) 1; it may be dead"));
+  CHECK(late.has("waited 1500 ms in all_gather (call 1) for rank(s) 1; it may be dead"));
 }
 
 TEST_CASE("a process that is killed ends waits in parts, too") {

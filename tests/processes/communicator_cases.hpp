@@ -137,6 +137,6 @@ TEST_CASE("ranks: one that waits is interrupted by a thread of its own" *
       c.interrupt("no more time");
     });
   // Rank 1 comes when rank 0 has given up.
-  if (c.rank() == 1) std::this_thread::sleep_for(400ms);
+  if (c.rank() == 1) std::this_thread::sleep_for(1500ms);
   CHECK(has(text_of([&] { c.barrier(); }), "rank 0 failed: it was interrupted: no more time"));
 }

@@ -10,7 +10,6 @@ namespace processes {
 struct Outcome {
   std::string output;
   int status = 0;
-  double seconds = 0;
   bool has(const std::string& part) const { return output.find(part) != std::string::npos; }
 };
 
