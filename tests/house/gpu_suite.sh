@@ -43,18 +43,18 @@ mkdir "$suite"
 program "$suite/probe" 'echo "ok  device"'
 program "$suite/test_passes" 'exit 0'
 program "$suite/test_no_gpu" 'exit 77'
-program "$suite/test_hangs" 'sleep 60 & wait'
-program "$suite/test_ignores" 'trap "" TERM' 'while true; do sleep 60; done'
+program "$suite/test_hangs" ': >"$0.begun"' 'sleep 200 & wait'
+program "$suite/test_ignores" 'trap "" TERM' 'while true; do sleep 200; done'
 program "$suite/check_fails" 'echo "golden: hstu 4, max 0"' 'echo "the bits differ"' 'exit 3'
 program "$suite/bench_kernels" 'echo "chatter of the benchmark"' 'echo "== missing us"' \
   'for i in $(seq 300); do echo "  $((1000 - i)) a case whose line is about as long as those of the benchmarks are $i"; done'
-program "$suite/bench_step" 'sleep 60'
+program "$suite/bench_step" 'sleep 200'
 program "$suite/peer_other" 'echo "chatter of the benchmark"' 'echo "== peer other: ours, theirs"' 'echo " 2.0 a pair"'
 program "$work/bin/compute-sanitizer" 'echo "memcheck of $*"' 'exit 99'
 started=$SECONDS
-PATH=$work/bin:$PATH bash tests/gpu/run.sh --probe --tests --peer --bench kernels --bench step --timeout 1 --phase 6 --out "$work/out" "$suite" >"$work/run.log" 2>&1
+PATH=$work/bin:$PATH bash tests/gpu/run.sh --probe --tests --peer --bench kernels --bench step --timeout 3 --phase 10 --out "$work/out" "$suite" >"$work/run.log" 2>&1
 expect 'a run with failures answers 1' [ $? = 1 ]
-expect 'what hangs ends in its time' [ $((SECONDS - started)) -lt 40 ]
+expect 'what hangs ends in its time' [ $((SECONDS - started)) -lt 180 ]
 expect 'a failure' grep -q '^check_fails  *FAILED (3)' "$work/run.log"
 expect 'with the end of its log' grep -q '^    the bits differ' "$work/run.log"
 expect 'and how many golden cases it ran' grep -q '^    golden cases: hstu 4, max 0' "$work/run.log"
@@ -75,8 +75,9 @@ expect 'and the whole summary' grep -q '^bench_step  *too long' "$work/logs/summ
 expect 'the table' grep -q '^| `check_fails` | FAILED (3) |' "$work/out/results.md"
 
 # Ended from outside: what there is is packed.
-PATH=$work/bin:$PATH bash tests/gpu/run.sh --tests --timeout 20 --out "$work/killed" "$suite" >"$work/killed.log" 2>&1 &
-sleep 1
+rm "$suite/test_hangs.begun"
+PATH=$work/bin:$PATH bash tests/gpu/run.sh --tests --timeout 200 --out "$work/killed" "$suite" >"$work/killed.log" 2>&1 &
+while [ ! -e "$suite/test_hangs.begun" ] && kill -0 $!; do sleep 0.1; done
 kill -TERM $!
 wait $!
 expect 'a run that is ended from outside answers 1' [ $? = 1 ]

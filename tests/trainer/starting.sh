@@ -85,17 +85,20 @@ exec sleep "$1"
 END
 expect 7 "hosts.sh: rank 1 on user@one ended with exit code 7" "${hosts[@]}" list 2 bash one_fails.sh 1
 none_alive() {
-  local pid
-  sleep 0.5
+  local pid i
   while read -r pid; do
-    [ ! -e "/proc/$pid" ] || grep -q '^State:.Z' "/proc/$pid/status" || fail "rank $pid lives on"
+    for ((i = 0; ; ++i)); do
+      case $(cat "/proc/$pid/stat" 2>/dev/null) in "" | *") Z "*) break ;; esac
+      [ $i -lt 600 ] || fail "rank $pid lives on"
+      sleep 0.1
+    done
   done <alive
 }
-rm alive; expect 7 "hosts.sh: 3 rank(s) have not ended, and are ended" "${hosts[@]}" list 2 bash one_fails.sh 100
+rm alive; expect 7 "hosts.sh: 3 rank(s) have not ended, and are ended" "${hosts[@]}" list 2 bash one_fails.sh 1000
 none_alive
 # Nor do ranks outlive this script, even one that stands still.
 for signal in TERM KILL; do
-  rm alive; "${hosts[@]}" <(echo two) 1 bash one_fails.sh 100 >out 2>&1 & pid=$!
+  rm alive; "${hosts[@]}" <(echo two) 1 bash one_fails.sh 1000 >out 2>&1 & pid=$!
   until [ -s alive ]; do sleep 0.05; done
   kill -STOP "$(cat alive)"
   kill -$signal $pid
