@@ -372,6 +372,13 @@ class GlooMessenger final : public CallRecord {
       announce(rank_, interruption_text());
       give_up();
     }
+    // A peer that this wait is not for may have failed just after this call, for which it has sent
+    // all: then this rank finishes it, too.
+    data_->for_each_peer([&](int peer) {
+      if (std::atomic_ref(peer_of(peer).reason_message.text[0]).load() == 0) return;
+      if (told_since_ == Clock::time_point()) told_since_ = Clock::now();
+      if (Clock::now() - told_since_ > std::chrono::milliseconds(100)) lose(peer);
+    });
     // Gloo tells neither of a message that is half sent or half received.
     for (std::size_t i = at; i < transfers_.size(); ++i)
       if (!transfers_[i].done && closed(transfers_[i].peer) && !finished(transfers_[i], 8))
@@ -466,6 +473,7 @@ class GlooMessenger final : public CallRecord {
   std::shared_ptr<GlooConnections> data_, words_;
   std::vector<Transfer> transfers_;
   std::vector<Buffer> told_;
+  Clock::time_point told_since_{};  // when the first failure of a peer was seen
 };
 
 }  // namespace detail
