@@ -95,7 +95,7 @@ TEST_CASE("a rank that does not come is named by all") {
          two = meet(job_of(2, 4, port), "", {.timeout = wait + 1s});
     const std::string text = "rank 0 waited " + std::to_string(wait / 1s) +
                              " s at 127.0.0.1:" + std::to_string(port) + " for rank(s) 1, 3";
-    named = zero.get().says(text) & two.get().says(text);
+    named = zero.get().says(text) && two.get().says(text);
   }
   CHECK(named);
   const Outcome alone = meet(job_of(1, 2, port), "", kShort).get();
