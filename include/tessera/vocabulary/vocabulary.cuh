@@ -235,7 +235,7 @@ class Vocabulary<Comm, Cuda, Own> {
   template <IdType Id>
   void hand_back(const gpu::detail::VocabularyBatch& batch, std::span<Id> rows) {
     const std::int32_t* answers = batch.answers;
-    if (order_ != nullptr) {
+    if (communicator_.size() > 1) {  // also a rank of no keys, whose order_ may be null
       std::int32_t* received = gpu::grow(backend_, received_answers_, std::ssize(rows));
       communicator_.all_to_all(std::span<const std::int32_t>(answers, batch.count), receive_counts_,
                                std::span(received, rows.size()), send_counts_);
