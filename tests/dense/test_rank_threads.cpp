@@ -20,10 +20,6 @@
 using namespace tessera;
 using test::Matrix;
 
-/// The thread sanitizer asks for this. oneDNN is not instrumented: the order in its cache of
-/// primitives, kept by atomics, is invisible.
-extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libdnnl.so\n"; }
-
 namespace {
 
 /// How many threads a parallel region of one thread has.
