@@ -9,6 +9,7 @@
 #include "tessera_plan/id_statistics.hpp"
 #include "tessera_plan/model.hpp"
 #include "tessera_plan/output.hpp"
+#include "tessera_plan/plain_yaml.hpp"
 
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
@@ -51,7 +52,7 @@ std::int64_t gib(double value) { return static_cast<std::int64_t>(value * 1024 *
 Constants constants_of(const Options& options) {
   Constants constants;
   try {
-    constants = constants_named(options.cluster);
+    constants = constants_named(options.cluster, parse_cluster);
   } catch (const DataError& error) {
     throw DataError(options.cluster_place + error.what());
   }

@@ -5,6 +5,7 @@
 #include "../../examples/support/files.hpp"
 #include "../../examples/support/options.hpp"
 #include "../../examples/tessera_plan/choices.hpp"
+#include "../../examples/tessera_plan/plain_yaml.hpp"
 
 #include <fmt/format.h>
 
@@ -210,7 +211,7 @@ std::optional<Settings> read_settings(int argc, const char* const* argv,
         "ahead hides none; give thread ranks, or leave the axis out",
         ranks);
   if (o.cluster.empty()) o.cluster = plan::cached_constants() ? "host" : "cpu";
-  o.constants = plan::constants_named(o.cluster);
+  o.constants = plan::constants_named(o.cluster, plan::parse_cluster);
   require_links(o);
   int least = 32767;
   for (const std::string& ranks : o.ranks) least = std::min(least, rank_choice(ranks).ranks);

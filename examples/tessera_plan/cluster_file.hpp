@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tessera::Cluster as JSON and as a line of C++. Keys are the names of its members; "measured"
+// A tessera::Cluster as JSON, or as what a caller parses, and as a line of C++. Keys are the names of its members; "measured"
 // says on what machine they were measured, and when. The constants of this machine are kept in one
 // file of the user's cache, measured once.
 #pragma once
@@ -132,9 +132,13 @@ inline bool same_machine(const Calibration& a, const Calibration& b) {
   return a.processor == b.processor && a.cores == b.cores;
 }
 
+/// Parses a file of constants: text, path.
+using ParseCluster = nlohmann::json (*)(const std::string&, const std::string&);
+
 /// Reads a file of constants. Members that it does not name keep their defaults. Throws
 /// tessera::DataError.
-inline Constants read_constants(const std::string& path) {
+inline Constants read_constants(const std::string& path,
+                                ParseCluster parse = parse_json<nlohmann::json>) {
   using tessera::DataError;
   const tessera::detail::RegularFile file(path);
   std::string text(file.size(), '\0');
@@ -143,8 +147,8 @@ inline Constants read_constants(const std::string& path) {
   Calibration measured;
   std::vector<std::string> missing;
   try {
-    nlohmann::json json = parse_json<nlohmann::json>(text, path);
-    tessera::require<DataError>(json.is_object(), "{}: a cluster is a JSON object", path);
+    nlohmann::json json = parse(text, path);
+    tessera::require<DataError>(json.is_object(), "{}: a cluster is an object of constants", path);
     if (const auto at = json.find("measured"); at != json.end()) {
       const auto has = [&](const char* member, auto is) {
         return at->is_object() && at->contains(member) && is((*at)[member]);
@@ -284,12 +288,12 @@ inline bool is_cluster_file(const std::string& name) {
 
 /// The constants that --cluster names: dgx-a100, hgx-h200, cpu, host, or a file. Throws
 /// tessera::DataError, and tessera::InvalidArgument for a host that was not measured.
-inline Constants constants_named(const std::string& name) {
+inline Constants constants_named(const std::string& name, ParseCluster parse) {
   if (is_cluster_file(name)) {
     tessera::require<tessera::DataError>(
         name.find_first_of("./") != name.npos || std::filesystem::exists(name),
         "there is no cluster '{}': dgx-a100, hgx-h200, cpu, host, or a file of constants", name);
-    return read_constants(name);
+    return read_constants(name, parse);
   }
   if (name == "host") {
     const std::optional<Constants> own = cached_constants();

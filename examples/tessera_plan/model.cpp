@@ -404,11 +404,7 @@ Model read_model(const std::string& path, const std::string& which, int width) {
   const std::string& text = source.text;
   Model model;
   model.name = "model";
-  const auto ends_with = [&](std::string_view end) {
-    return path.size() >= end.size() &&
-           path.compare(path.size() - end.size(), end.size(), end) == 0;
-  };
-  source.yaml = ends_with(".yaml") || ends_with(".yml");
+  source.yaml = is_yaml(path);
   if (source.yaml && !is_feature_spec(text)) {
     read_document(model, plain_yaml(text, path), source, which, width);
   } else if (source.yaml) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "json_text.hpp"
+
 #include <tessera_data/yaml.hpp>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +12,11 @@
 #include <string_view>
 
 namespace plan {
+
+/// Returns whether a file's name says that it is YAML.
+inline bool is_yaml(std::string_view path) {
+  return path.ends_with(".yaml") || path.ends_with(".yml");
+}
 
 /// Whether a YAML text is a feature specification, and not tables as in JSON.
 inline bool is_feature_spec(std::string_view text) {
@@ -47,6 +54,12 @@ inline nlohmann::ordered_json plain_yaml(std::string_view text, const std::strin
                                                                                : Json(node.text);
   };
   return value(value, document.root());
+}
+
+/// A file of constants, in YAML or JSON. Throws tessera::DataError, and what the parser throws.
+inline nlohmann::json parse_cluster(const std::string& text, const std::string& path) {
+  return is_yaml(path) ? nlohmann::json(plain_yaml(text, path))
+                       : parse_json<nlohmann::json>(text, path);
 }
 
 }  // namespace plan

@@ -573,6 +573,27 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
       measured.out.find("constants: measured on another machine (Abacus, 7 cores, 2020-02-29; ") !=
       std::string::npos);
   CHECK(measured.out.find("measure both") != std::string::npos);
+  // The same constants in YAML are the same plan.
+  const std::string yaml = (folder.path / "machine.yaml").string();
+  std::string lines = "# a card\nmeasured: {processor: Abacus, cores: 7, date: 2020-02-29}\n";
+  for (const auto& [key, value] : json["cluster"].items())
+    lines += fmt::format("{}: {}\n", key, value.dump());
+  std::ofstream(yaml) << lines;
+  const std::string named = " --cluster '" + yaml + "'";
+  std::string out = Run("m.json", model, how + named).out;
+  REQUIRE(out.find(yaml) != std::string::npos);
+  CHECK(out.replace(out.find(yaml), yaml.size(), file) == measured.out);
+  const auto refused = [&](const std::string& line, const std::string& error) {
+    std::ofstream(yaml, std::ios::trunc) << lines << line;
+    CAPTURE(line);
+    CHECK(Run("m.json", model, how + named).err.find(error) != std::string::npos);
+  };
+  refused("nodes: 3\n", "machine.yaml: a cluster has no 'nodes'");
+  refused("flops: 1e12\n", "machine.yaml:");
+  refused("- 1\n", "machine.yaml:");
+  std::ofstream(yaml, std::ios::trunc) << "flops: fast\n";
+  CHECK(Run("m.json", model, how + named).err.find("machine.yaml: 'flops' must be a number from") !=
+        std::string::npos);
   CHECK(Run("m.json", model, "--cluster host").err.find("run bench_sharding once") !=
         std::string::npos);
 }
