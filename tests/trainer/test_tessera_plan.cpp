@@ -589,8 +589,8 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
     CHECK(Run("m.json", model, how + named).err.find(error) != std::string::npos);
   };
   refused("nodes: 3\n", "machine.yaml: a cluster has no 'nodes'");
-  refused("flops: 1e12\n", "machine.yaml:");
-  refused("- 1\n", "machine.yaml:");
+  refused("flops: 1e12\n", "the key was there before: 'flops'");
+  refused("- 1\n", "machine.yaml', line ");
   std::ofstream(yaml, std::ios::trunc) << "flops: fast\n";
   CHECK(Run("m.json", model, how + named).err.find("machine.yaml: 'flops' must be a number from") !=
         std::string::npos);
