@@ -10,7 +10,7 @@ import re
 
 NAMES = {
     "algorithm": "adjacent_find all_of any_of binary_search clamp copy copy_n count count_if equal fill fill_n find find_if find_if_not "
-                 "is_permutation is_sorted lower_bound max max_element min min_element minmax_element none_of nth_element partial_sort ranges::adjacent_find "
+                 "is_permutation is_sorted lower_bound max max_element min min_element minmax_element none_of nth_element partial_sort remove ranges::adjacent_find "
                  "ranges::any_of ranges::copy ranges::equal ranges::find ranges::lower_bound ranges::sort sort stable_sort transform unique upper_bound",
     "array": "array",
     "atomic": "atomic atomic_ref memory_order_acq_rel memory_order_acquire memory_order_relaxed memory_order_release",
@@ -21,10 +21,10 @@ NAMES = {
     "cctype": "isalnum",
     "concepts": "convertible_to copy_constructible default_initializable floating_point integral same_as unsigned_integral",
     "condition_variable": "condition_variable condition_variable_any",
-    "cstddef": "byte ptrdiff_t size_t to_integer",
+    "cstddef": "byte max_align_t ptrdiff_t size_t to_integer",
     "cstdint": "int16_t int32_t int64_t int8_t intptr_t uint16_t uint32_t uint64_t uint8_t uintptr_t",
     "cstdio": "fflush fprintf",
-    "cstdlib": "aligned_alloc free getenv",
+    "cstdlib": "abort aligned_alloc free getenv realloc",
     "cstring": "memchr memcmp memcpy memmove memset strerror",
     "deque": "deque",
     "exception": "current_exception exception exception_ptr rethrow_exception uncaught_exceptions",

@@ -359,7 +359,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
             "observe: rows can be watched only where the host can read them");
     stages_.updater.observers().push_back(&observer);
   }
-  void unobserve(RowObserver& observer) { std::erase(stages_.updater.observers(), &observer); }
+  void unobserve(RowObserver& observer) { stages_.updater.observers().remove(&observer); }
   /// Marks the rows that updates and `reset_rows` change while the result lives: not after this.
   std::unique_ptr<detail::RowMarks> mark_rows() {
     return std::make_unique<detail::MarkedRows<Backend>>(backend_, store_.routing().arenas(),

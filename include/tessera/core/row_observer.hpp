@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace tessera { inline namespace v0 {
 
@@ -28,7 +29,7 @@ namespace detail {
 /// The time in which rows may change, for observers.
 struct ObservedUpdate {
   /// Begins all; if one throws, those that had begun are told of the end.
-  explicit ObservedUpdate(const std::vector<RowObserver*>& all) : ObservedUpdate(all, 0) {
+  explicit ObservedUpdate(const PodVector<RowObserver*>& all) : ObservedUpdate(all, 0) {
     for (; begun < all.size(); ++begun) all[begun]->begin_update();
   }
   ObservedUpdate(const ObservedUpdate&) = delete;
@@ -38,10 +39,10 @@ struct ObservedUpdate {
   }
 
  private:
-  ObservedUpdate(const std::vector<RowObserver*>& all, std::size_t none)
+  ObservedUpdate(const PodVector<RowObserver*>& all, std::size_t none)
       : observers(all), begun(none) {}
 
-  const std::vector<RowObserver*>& observers;
+  const PodVector<RowObserver*>& observers;
   std::size_t begun;
 };
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/parallel.hpp>
 #include <tessera/op/gradients.hpp>
@@ -10,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace tessera { inline namespace v0 {
 
@@ -18,7 +18,7 @@ template <>
 struct op::Kernel<op::AddSquares, Host> {
   static void run(const Host& backend, const op::AddSquares::Parameters& p) {
     const int parts = detail::worthwhile_threads(backend.threads(), p.count * 4);
-    std::vector<op::SquareDigits> sums(static_cast<std::size_t>(parts));
+    detail::PodVector<op::SquareDigits> sums(static_cast<std::size_t>(parts));
     detail::parallel_for(parts, parts, [&](std::int64_t part, int) {
       op::SquareDigits sum{};
       for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)

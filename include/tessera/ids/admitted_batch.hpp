@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/device_admission.hpp>
 #include <tessera/ids/host_admission.hpp>
 #include <tessera/sharding/policies.hpp>
@@ -128,8 +129,8 @@ class AdmittedBatch {
   std::conditional_t<Backend::host_readable, HostAdmission<Id, Backend>,
                      DeviceAdmission<Id, Backend>>
       admission_;
-  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
-  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
+  PodVector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::size_t> index_of_;   // of a feature of the layout in the batch
   // entries before each cut, by feature of the batch; empty: not known or not needed
   std::vector<std::int64_t> ends_;
   std::int64_t samples_ = 0, ids_ = 0;

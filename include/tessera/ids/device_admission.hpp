@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/host_admission.hpp>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ class DeviceAdmission {
   /// Admits as HostAdmission's does.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             const IdChecks<Backend>& checks, PodVector<FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
     checks.report.raise(backend, layout);
     check_features(batch, features.size());
@@ -100,7 +101,7 @@ class DeviceAdmission {
   }
 
   void describe(const KeyedJagged<Id>& batch, std::span<const int> features, bool ends_known,
-                std::vector<FeatureInput<Id>>& inputs) {
+                PodVector<FeatureInput<Id>>& inputs) {
     for (std::size_t k = 0; k < jobs_.size(); ++k) {
       const Job& job = jobs_[k];
       const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
@@ -125,7 +126,7 @@ class DeviceAdmission {
   }
 
   std::vector<std::int64_t> indices_;
-  std::vector<Job> jobs_;
+  PodVector<Job> jobs_;
   bool offsets_given_ = false;
   Buffer<Id, Backend> ids_;
   Buffer<std::int64_t, Backend> offsets_;

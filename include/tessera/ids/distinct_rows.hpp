@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/distinct_feature.hpp>
 #include <tessera/ids/sequence_view.hpp>
 #include <tessera/op/distinct_ids.hpp>
@@ -72,7 +73,7 @@ class DistinctRows {
   template <class Batch>
   void list_jobs(const Backend& backend, const Layout& layout, const RankLayout& routing,
                  const Batch& inputs, std::size_t part, const Wanted& wanted,
-                 std::vector<Job>& jobs) {
+                 PodVector<Job>& jobs) {
     layout_ = &layout;
     features_.assign(layout.features.size(), {});
     std::size_t entries = 0, offsets = 0;
@@ -420,7 +421,7 @@ class DistinctRows {
 
   /// Adds a job per block of samples; its distinct ids have as much room as it has ids.
   void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks,
-                std::vector<Job>& jobs) {
+                PodVector<Job>& jobs) {
     if (feature.count() == 0) return;
     const std::vector<std::int64_t> cuts = sample_cuts<Id>(backend, feature.bags, blocks);
     feature.blocks = static_cast<int>(blocks);
@@ -453,7 +454,7 @@ class DistinctRows {
   }
 
   void set_offsets(const Backend& backend) const {
-    std::vector<op::OffsetsFromFirst::Job> jobs;
+    PodVector<op::OffsetsFromFirst::Job> jobs;
     for (const Feature& feature : features_)
       if (feature.has_offsets)
         jobs.push_back({feature.bags.offsets, feature.bags.bags, feature.offsets,
@@ -494,7 +495,7 @@ class DistinctRows {
   const Layout* layout_ = nullptr;
   const Backend* assembled_by_ = nullptr;
   std::vector<Feature> features_;  // of the layout
-  std::vector<Job> jobs_, later_jobs_;
+  PodVector<Job> jobs_, later_jobs_;
   Buffer<Id, Backend> ids_, packed_ids_;
   Id* next_packed_ = nullptr;
   Buffer<std::int32_t, Backend> index_;

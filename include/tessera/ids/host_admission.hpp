@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/id_report.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/inputs.hpp>
@@ -72,7 +73,7 @@ class HostAdmission {
   /// feature of the batch, its entries before each cut, if bags have offsets.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
              const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
-             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             const IdChecks<Backend>& checks, PodVector<FeatureInput<Id>>& inputs,
              std::vector<std::int64_t>& ends) {
     check_features(batch, features.size());
     batch.validate();

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/tables/any_row_cache.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -87,7 +88,7 @@ class HeldRows {
     return {ends[0], ends[1] - ends[0]};
   }
 
-  std::vector<Part> parts_;
+  PodVector<Part> parts_;
   std::vector<std::int64_t> rows_;
   std::vector<typename Cache::Slot> slots_;
   std::vector<Id> ids_;
@@ -160,7 +161,7 @@ class ResidentRows {
 
   std::vector<HeldRows<Id, Backend>> arenas_;  // up to the last one with a cache
   std::vector<std::size_t> first_part_;        // in places_, by received bags
-  std::vector<Place> places_;
+  PodVector<Place> places_;
 };
 
 }}}  // namespace tessera::v0::detail

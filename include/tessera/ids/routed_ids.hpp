@@ -4,6 +4,7 @@
 
 #include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/admitted_batch.hpp>
 #include <tessera/ids/agreement.hpp>
 #include <tessera/ids/wire_order.hpp>
@@ -304,14 +305,14 @@ class RoutedIds {
   template <class Comm>
   void tell_samples(const Backend& backend, Comm& communicator, const RankLayout& routing);
 
-  std::vector<Sent> sent_;
-  std::vector<op::Bags<Id>> received_;
-  std::vector<const std::int64_t*> received_positions_;
+  PodVector<Sent> sent_;
+  PodVector<op::Bags<Id>> received_;
+  PodVector<const std::int64_t*> received_positions_;
   // the messages
-  std::vector<Block> blocks_;
-  std::vector<typename op::PackBags<Id>::Job> pack_jobs_;
-  std::vector<op::OffsetsFromLengths::Job> offset_jobs_;
-  std::vector<IdMessageHeader> headers_out_, headers_in_;
+  PodVector<Block> blocks_;
+  PodVector<typename op::PackBags<Id>::Job> pack_jobs_;
+  PodVector<op::OffsetsFromLengths::Job> offset_jobs_;
+  PodVector<IdMessageHeader> headers_out_, headers_in_;
   std::vector<std::size_t> counts_out_, counts_in_;  // by rank
   std::vector<std::size_t> places_out_, places_in_;  // of messages, or of samples
   Buffer<std::byte, Backend> ids_out_, ids_in_;

@@ -4,6 +4,7 @@
 
 #include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/distinct_rows.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -94,7 +95,7 @@ class RowsOfOthers {
     const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
     own_ = static_cast<std::size_t>(routing.rank());
     if (rows_.size() != ranks) rows_ = std::vector<Rows>(ranks);
-    std::vector<typename Rows::Job> jobs;
+    PodVector<typename Rows::Job> jobs;
     std::vector<std::size_t> ends;
     for (std::size_t r = 0; r < ranks; ++r) {
       rows_of(step, r).list_jobs(backend, layout, routing, step.batch, r,
@@ -106,7 +107,7 @@ class RowsOfOthers {
       rows_of(step, r).take_found(backend, std::span(jobs).subspan(begin, ends[r] - begin));
     const IdHolders holders(layout, routing);
     if (ranks > 1 && holders.any()) {
-      const std::vector<Found> found = compare(communicator, layout, routing, holders, step);
+      const PodVector<Found> found = compare(communicator, layout, routing, holders, step);
       if (holders.any_told()) tell(backend, communicator, holders, found, step);
     }
     for (const SequenceVectors& asked : std::exchange(step.vectors, {}))
@@ -123,10 +124,10 @@ class RowsOfOthers {
   /// Compares: all holders tell each rank what they found of its samples: they must agree. Returns
   /// what was found of this rank's, by feature.
   template <class State, class Comm>
-  std::vector<Found> compare(Comm& communicator, const Layout& layout, const RankLayout& routing,
-                             const IdHolders& holders, State& step) {
+  PodVector<Found> compare(Comm& communicator, const Layout& layout, const RankLayout& routing,
+                           const IdHolders& holders, State& step) {
     const std::size_t ranks = holders.ranks();
-    std::vector<Found> out, in;
+    PodVector<Found> out, in;
     std::vector<std::size_t> counts_out(ranks), counts_in(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       if (r == own_) continue;
@@ -136,7 +137,7 @@ class RowsOfOthers {
       in.resize(in.size() + counts_in[r]);
     }
     all_to_all<Found>(communicator, out, counts_out, in, counts_in);
-    std::vector<Found> of_own(layout.features.size());
+    PodVector<Found> of_own(layout.features.size());
     std::vector<std::size_t> by(layout.features.size(), ranks);
     for (const int f : routing.local_features())
       if (step.distinct.active(f)) of_own[f] = step.distinct.found(f), by[f] = own_;
@@ -165,7 +166,7 @@ class RowsOfOthers {
 
   template <class State, class Comm>
   void tell(const Backend& backend, Comm& communicator, const IdHolders& holders,
-            const std::vector<Found>& found, State& step) {
+            const PodVector<Found>& found, State& step) {
     const std::size_t ranks = holders.ranks();
     const BlockAlignment blocks = block_alignment(communicator);
     Counts out(ranks), in(ranks);

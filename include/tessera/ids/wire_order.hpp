@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/optional_collectives.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <cstddef>
@@ -98,7 +99,7 @@ class WireSide {
   std::size_t all_bytes() const { return all_bytes_; }
 
  private:
-  std::vector<Piece> pieces_;
+  PodVector<Piece> pieces_;
   std::vector<std::size_t> floats_, bytes_;
   std::size_t all_floats_ = 0, all_bytes_ = 0;
 };
@@ -149,7 +150,7 @@ class WireOrder {
     next_.assign(ranks, wire.size());
     for (std::size_t i = wire.size(); i-- > 0;) next_[static_cast<std::size_t>(wire[i].rank)] = i;
     sums_.resize(routing.arenas().size());
-    for (std::vector<Piece>& of_arena : sums_) of_arena.clear();
+    for (PodVector<Piece>& of_arena : sums_) of_arena.clear();
     for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k) {
       const Slot& slot = routing.own_slot(k);
       if (!slot.goes(way)) continue;
@@ -171,8 +172,8 @@ class WireOrder {
   }
 
   WireSide served_, requested_;
-  std::vector<std::vector<Piece>> sums_;  // by arena
-  std::vector<std::size_t> next_;         // by rank: of list_sums
+  std::vector<PodVector<Piece>> sums_;  // by arena
+  std::vector<std::size_t> next_;       // by rank: of list_sums
 };
 
 }}}  // namespace tessera::v0::detail

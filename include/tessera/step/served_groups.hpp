@@ -4,6 +4,7 @@
 
 #include <tessera/core/element.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/wire_order.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
@@ -12,7 +13,6 @@
 #include <cstdint>
 #include <tuple>
 #include <type_traits>
-#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
 
@@ -34,9 +34,9 @@ class ServedGroups {
   /// Returns what this rank looks up. Where the caller's output has 16 bits, its vectors that are
   /// complete at once go there (NarrowValues), and all others into the floats: one call for each.
   template <class State, Element T>
-  const std::vector<op::LookupGroup<Id, T>>& lookups(const State& step, std::size_t arena,
-                                                     MatrixView<T> output) {
-    auto& groups = std::get<std::vector<op::LookupGroup<Id, T>>>(lookups_);
+  const PodVector<op::LookupGroup<Id, T>>& lookups(const State& step, std::size_t arena,
+                                                   MatrixView<T> output) {
+    auto& groups = std::get<PodVector<op::LookupGroup<Id, T>>>(lookups_);
     groups.clear();
     for (const Piece& piece : step.in_flight.order().sums(arena)) {
       constexpr bool narrow = !std::is_same_v<T, float>;
@@ -58,10 +58,10 @@ class ServedGroups {
 
   /// Returns what this rank updates.
   template <class State, Element G>
-  const std::vector<op::GradientGroup<Id, G>>& gradients(const State& step, std::size_t arena,
-                                                         MatrixView<const G> gradient,
-                                                         IdsAre ids = IdsAre::rows) {
-    auto& groups = std::get<std::vector<op::GradientGroup<Id, G>>>(gradients_);
+  const PodVector<op::GradientGroup<Id, G>>& gradients(const State& step, std::size_t arena,
+                                                       MatrixView<const G> gradient,
+                                                       IdsAre ids = IdsAre::rows) {
+    auto& groups = std::get<PodVector<op::GradientGroup<Id, G>>>(gradients_);
     groups.clear();
     for (const Piece& piece : step.in_flight.order().sums(arena)) {
       const MatrixView<const G> from = step.gradient_at_owner(piece, gradient);
@@ -79,8 +79,8 @@ class ServedGroups {
   /// Returns the same without gradients, before there are any: what an update sorts. Null if the
   /// ids will be others: gradients of distinct ids are made of others first.
   template <class State>
-  const std::vector<op::GradientGroup<Id>>* to_sort(const State& step, std::size_t arena) {
-    auto& groups = std::get<std::vector<op::GradientGroup<Id>>>(gradients_);
+  const PodVector<op::GradientGroup<Id>>* to_sort(const State& step, std::size_t arena) {
+    auto& groups = std::get<PodVector<op::GradientGroup<Id>>>(gradients_);
     groups.clear();
     for (const Piece& piece : step.in_flight.order().sums(arena)) {
       if (step.distinct.active(piece.slot->feature)) return nullptr;
@@ -104,11 +104,11 @@ class ServedGroups {
   }
 
  private:
-  std::tuple<std::vector<op::LookupGroup<Id>>, std::vector<op::LookupGroup<Id, Half>>,
-             std::vector<op::LookupGroup<Id, BFloat16>>>
+  std::tuple<PodVector<op::LookupGroup<Id>>, PodVector<op::LookupGroup<Id, Half>>,
+             PodVector<op::LookupGroup<Id, BFloat16>>>
       lookups_;
-  std::tuple<std::vector<op::GradientGroup<Id>>, std::vector<op::GradientGroup<Id, Half>>,
-             std::vector<op::GradientGroup<Id, BFloat16>>>
+  std::tuple<PodVector<op::GradientGroup<Id>>, PodVector<op::GradientGroup<Id, Half>>,
+             PodVector<op::GradientGroup<Id, BFloat16>>>
       gradients_;
 };
 

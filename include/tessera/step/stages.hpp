@@ -4,6 +4,7 @@
 
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/model_parallel_ids.hpp>
 #include <tessera/ids/routed_ids.hpp>
 #include <tessera/settings/options.hpp>
@@ -415,7 +416,7 @@ void StageCalls<S, Id>::apply(S& s, State& step, MatrixView<const G> gradient,
   const AnyUpdateStep& now = s.steps.next();
   s.updater.exchange(step.batch.most_entries(), s.steps.rates(), now);
   s.steps.advance(s.tables.seed());
-  const std::vector<op::GradientGroup<Id, G>> none;
+  const PodVector<op::GradientGroup<Id, G>> none;
   s.updater.update([&](std::size_t a, const Backend& backend) {
     const auto groups = [&](IdsAre ids) -> const auto& {
       return s.updater.shared(a) ? none : step.groups.gradients(step, a, gradient, ids);

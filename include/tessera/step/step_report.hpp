@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/clock.hpp>
+#include <tessera/core/pod_vector.hpp>
 
 #include <algorithm>
 #include <array>
@@ -202,7 +203,7 @@ class StageClock<Backend, true> {
  private:
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   std::vector<std::pair<Mark, Mark>> marks_;
-  std::vector<ReportedStage> stages_;
+  PodVector<ReportedStage> stages_;
   std::size_t count_ = 0;
 };
 

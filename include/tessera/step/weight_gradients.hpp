@@ -4,6 +4,7 @@
 
 #include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/wire_order.hpp>
 #include <tessera/op/weight_gradients.hpp>
 #include <tessera/step/step.hpp>
@@ -128,7 +129,7 @@ class WeightGradientStage {
                const OutputOf& output_of) {
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < tables_.arenas().size(); ++a) {
-      std::vector<op::WeightGradientGroup<Id, G>> groups;
+      PodVector<op::WeightGradientGroup<Id, G>> groups;
       for (const Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         if (bags.weights == nullptr || bags.entry_bound == 0) continue;
@@ -154,7 +155,7 @@ class WeightGradientStage {
 
   template <IdType Id>
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<op::AddEntryValues::Job> jobs;
+    PodVector<op::AddEntryValues::Job> jobs;
     for (const Piece& piece : requested_.pieces()) {
       const FeatureInput<Id>& input = step.batch[piece.slot->feature];
       jobs.push_back({.values = requester_dots_.data() + piece.first_float,
@@ -172,7 +173,7 @@ class WeightGradientStage {
   /// Adds for model-parallel input: the ids are this rank's own.
   template <IdType Id>
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<op::AddEntryValues::Job> jobs;
+    PodVector<op::AddEntryValues::Job> jobs;
     for (const Piece& piece : served_.pieces()) {
       const op::Bags<Id>& bags = step.routed.received()[piece.index];
       const FeatureInput<Id>& input = step.batch[piece.slot->feature];
@@ -221,7 +222,7 @@ class WeightGradientStage {
   /// Scales means: the weights that were used are w / ids of the bag.
   template <IdType Id>
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<op::ScaleEntryValues::Job> jobs;
+    PodVector<op::ScaleEntryValues::Job> jobs;
     for (std::size_t f = 0; f < layout_.features.size(); ++f) {
       const FeatureInput<Id>& input = step.batch[static_cast<int>(f)];
       if (input.length_scale != nullptr)

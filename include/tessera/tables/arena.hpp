@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/initializers.hpp>
@@ -44,8 +45,8 @@ class Arena {
   }
 
   /// Returns where the weights begin, and each state.
-  std::vector<std::byte*> fields() const {
-    std::vector<std::byte*> all{weights_.data()};
+  PodVector<std::byte*> fields() const {
+    PodVector<std::byte*> all{weights_.data()};
     for (const Buffer<std::byte, Backend>& state : states_) all.push_back(state.data());
     return all;
   }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/core/row_marks.hpp>
 #include <tessera/op/mark_rows.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -22,7 +23,7 @@ template <class Backend>
 class MarkedRows final : public RowMarks {
  public:
   MarkedRows(const Backend& backend, const std::vector<ArenaPlan>& arenas,
-             std::vector<MarkedRows*>& all)
+             PodVector<MarkedRows*>& all)
       : backend_(backend), all_(all) {
     for (const ArenaPlan& arena : arenas) {
       words_.emplace_back();
@@ -33,7 +34,7 @@ class MarkedRows final : public RowMarks {
   }
   MarkedRows(const MarkedRows&) = delete;
   MarkedRows& operator=(const MarkedRows&) = delete;
-  ~MarkedRows() override { std::erase(all_, this); }
+  ~MarkedRows() override { all_.remove(this); }
 
   void clear() override {
     for (const Buffer<std::uint32_t, Backend>& words : words_)
@@ -76,7 +77,7 @@ class MarkedRows final : public RowMarks {
 
  private:
   Backend backend_;
-  std::vector<MarkedRows*>& all_;
+  PodVector<MarkedRows*>& all_;
   std::vector<Buffer<std::uint32_t, Backend>> words_;  ///< by arena
 };
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -39,7 +40,7 @@ struct Slot {
   bool whole = false;       ///< all rows: every bag goes there unchanged
   bool replicated = false;  ///< every rank serves its own samples
   bool gradients = true;    ///< its vectors' gradients go to the owner
-  std::vector<SlotPart> parts;
+  PodVector<SlotPart> parts;
 
   bool goes(Way way) const { return way == Way::vectors || gradients; }
   int width() const;
@@ -70,7 +71,7 @@ struct ArenaPlan {
   /// of its cache, if shards say so; 0: none, or of tier file a share of what there is
   std::int64_t cache_rows = 0;
   std::int64_t rows = 0;
-  std::vector<op::ArenaSegment> segments;
+  PodVector<op::ArenaSegment> segments;
   std::vector<int> shards;  ///< parallel to segments
 };
 
@@ -111,8 +112,8 @@ class RankLayout {
   /// Returns the order of the wire, by the rank at the other end, then by slot: all that travels
   /// between two ranks, of ids and vectors, has it. This rank's own slots, of every rank that sends
   /// to them; and all slots that this rank's samples may need, as slots().
-  const std::vector<WireSlot>& served() const { return served_; }
-  const std::vector<WireSlot>& requested() const { return requested_; }
+  const PodVector<WireSlot>& served() const { return served_; }
+  const PodVector<WireSlot>& requested() const { return requested_; }
   const std::vector<SlotChain>& chains() const { return chains_; }
   /// Returns whether ids and vectors pass through an exchange; the same on every rank. Not where
   /// all tables have a whole copy on every rank.
@@ -171,13 +172,13 @@ class RankLayout {
   int rank_;
   std::size_t features_;
   bool keeps_rows_;
-  std::vector<ShardPlace> place_;  // by shard
+  PodVector<ShardPlace> place_;  // by shard
   std::vector<ArenaPlan> arenas_;
   std::set<int> split_groups_;
   std::vector<Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
-  std::vector<WireSlot> served_, requested_;
+  PodVector<WireSlot> served_, requested_;
   std::vector<SlotChain> chains_;
   std::vector<std::pair<std::int64_t, int>> summed_columns_;
   std::vector<int> local_features_;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/any_row_cache.hpp>
@@ -89,7 +90,7 @@ class RankTables {
 
  protected:
   /// Takes a layout. `training`: by table.
-  RankTables(const Backend& backend, Layout&& layout, int rank, std::vector<TableTraining> training,
+  RankTables(const Backend& backend, Layout&& layout, int rank, PodVector<TableTraining> training,
              std::uint64_t seed);
   ~RankTables();
 
@@ -105,7 +106,7 @@ class RankTables {
 
   Backend backend_;
   Layout layout_;
-  std::vector<TableTraining> training_;
+  PodVector<TableTraining> training_;
   RankLayout routing_;
   std::uint64_t seed_;
   std::vector<Arena<Backend>> arenas_;
@@ -121,7 +122,7 @@ class RankTables {
 
 template <class Backend>
 RankTables<Backend>::RankTables(const Backend& backend, Layout&& layout, int rank,
-                                std::vector<TableTraining> training, std::uint64_t seed)
+                                PodVector<TableTraining> training, std::uint64_t seed)
     : backend_(backend),
       layout_(std::move(layout)),
       training_(std::move(training)),

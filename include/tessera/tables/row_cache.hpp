@@ -4,6 +4,7 @@
 
 #include <tessera/core/clock.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/sharding/cluster.hpp>
@@ -51,7 +52,7 @@ class RowCache final : public AnyRowCache<Backend> {
 
   /// Makes a cache. `fields`: of the arena of slots (Arena::fields), as in `format`. `name`: for
   /// errors.
-  RowCache(const Backend& backend, std::int64_t slots, std::vector<std::byte*> fields,
+  RowCache(const Backend& backend, std::int64_t slots, PodVector<std::byte*> fields,
            RecordFormat format, std::string name)
       : backend_(backend),
         format_(std::move(format)),
@@ -77,7 +78,7 @@ class RowCache final : public AnyRowCache<Backend> {
   /// Lets the rows stay in files, to which the caller adds those of the shards.
   RowFiles& in_files(int queue_depth) { return files_.emplace(queue_depth); }
   /// Lets the rows stay in an arena of the host's memory, of which these are the fields.
-  void in_memory(std::vector<std::byte*> fields) { host_data_ = std::move(fields); }
+  void in_memory(PodVector<std::byte*> fields) { host_data_ = std::move(fields); }
 
   /// Writes first values of all rows in files: make(first, count) puts those of so many rows into
   /// the first slots.
@@ -421,7 +422,7 @@ class RowCache final : public AnyRowCache<Backend> {
 
   Backend backend_;
   RecordFormat format_;
-  std::vector<std::byte*> slot_data_, host_data_;  // by field
+  PodVector<std::byte*> slot_data_, host_data_;  // by field
   std::optional<RowFiles> files_;
   std::atomic<bool> stale_ = false;
 
@@ -431,7 +432,7 @@ class RowCache final : public AnyRowCache<Backend> {
   Moved leaving_, coming_;
   Buffer<std::int64_t, Backend> table_rows_, lists_, host_lists_{Tier::host};
   Buffer<std::byte, Backend> staging_{Tier::host};
-  std::vector<RowFiles::Transfer> transfers_;
+  PodVector<RowFiles::Transfer> transfers_;
 
   mutable std::mutex mutex_;  // of what follows
   Directory directory_;

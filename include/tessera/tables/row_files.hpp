@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/io/direct_file.hpp>
 #include <tessera/io/safetensors_header.hpp>
 #include <tessera/io/transfer_queue.hpp>
@@ -111,8 +112,8 @@ class RowFiles {
   std::vector<Shard> shards_;  // ascending
   std::int64_t record_bytes_ = 0, read_bytes_ = 0, written_bytes_ = 0;
   BlockBuffer blocks_;
-  std::vector<Run> runs_;
-  std::vector<FileTransfer> moves_;
+  PodVector<Run> runs_;
+  PodVector<FileTransfer> moves_;
 };
 
 #ifdef TESSERA_INLINE

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/io/tensor_type.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/op/initialize.hpp>
@@ -274,7 +275,7 @@ class TableStore : public detail::RankTables<Backend> {
   }
 
   static auto by_table(const Layout& layout, const Trained& training) {
-    std::vector<detail::TableTraining> tables(layout.tables.size());
+    PodVector<detail::TableTraining> tables(layout.tables.size());
     if constexpr (Groups::count > 1 || !Optimizer<Trained>) {
       require(
           training.group_of_table.size() == tables.size(),

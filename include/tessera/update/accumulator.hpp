@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/op/gradients.hpp>
 #include <tessera/op/update.hpp>
@@ -169,7 +170,7 @@ class Accumulator {
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       if (merged[a].empty()) continue;
       const ArenaPlan& plan = tables_.routing().arenas()[a];
-      std::vector<op::ClipRows::Segment> segments;
+      PodVector<op::ClipRows::Segment> segments;
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         const Shard& shard = tables_.layout().shards[static_cast<std::size_t>(plan.shards[i])];
         segments.push_back({plan.segments[i].row_offset,
@@ -283,7 +284,7 @@ class Accumulator {
 
   /// Adds groups. `check`: throws if there are too many, and does no more.
   template <IdType Id>
-  void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check,
+  void add(std::size_t a, const PodVector<op::GradientGroup<Id>>& added, bool check,
            MergeRows<Id, float, Backend> kernel) {
     if (check) return op::require_countable<Backend, Id, float>(added);
     PerArena& arena = arenas_[a];
@@ -293,7 +294,7 @@ class Accumulator {
   }
 
   template <IdType Id>
-  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+  op::MergedGradients merge(std::size_t a, const PodVector<op::GradientGroup<Id>>& groups,
                             Sums& into, std::span<const op::MergedGradients> so_far,
                             MergeRows<Id, float, Backend> kernel) {
     const int width = tables_.arenas()[a].width();

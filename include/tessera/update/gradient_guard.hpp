@@ -4,6 +4,7 @@
 
 #include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/sequence_view.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/rank_tables.hpp>
@@ -20,9 +21,9 @@ namespace tessera { inline namespace v0 { namespace detail {
 
 /// Returns what each training group does about gradients that are NaN or infinite.
 template <class Options>
-std::vector<NonFinite> guards_of(const Options& options) {
+PodVector<NonFinite> guards_of(const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
-  std::vector<NonFinite> of_groups;
+  PodVector<NonFinite> of_groups;
   for_each_training_group<Trained>([&](auto i) {
     of_groups.push_back(
         GroupsOf<Trained>::template own_guard<i()>(options.optimizer).value_or(options.non_finite));
@@ -96,8 +97,8 @@ class GradientGuard {
     return policy == NonFinite::reject ? counts_->rejecting : counts_->used;
   }
 
-  std::vector<NonFinite> of_feature_;
-  std::vector<Range> ranges_;
+  PodVector<NonFinite> of_feature_;
+  PodVector<Range> ranges_;
   /// Of those that are used, and of those that reject a step.
   struct Counts {
     explicit Counts(const Backend& backend) : used(backend), rejecting(backend) {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/optional_collectives.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/wire_order.hpp>
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
@@ -141,7 +142,7 @@ class MeanSquareExchange {
     Rows rows{};
   };
 
-  static void sort_pairs(std::vector<Pair>& pairs, int Pair::* sender, int Pair::* receiver) {
+  static void sort_pairs(PodVector<Pair>& pairs, int Pair::* sender, int Pair::* receiver) {
     std::sort(pairs.begin(), pairs.end(), [=](const Pair& x, const Pair& y) {
       return std::tuple(x.rank, x.*sender, x.*receiver) <
              std::tuple(y.rank, y.*sender, y.*receiver);
@@ -180,14 +181,14 @@ class MeanSquareExchange {
     }
   }
 
-  static void add(std::vector<Pair>& pairs, Pair pair, int rank) {
+  static void add(PodVector<Pair>& pairs, Pair pair, int rank) {
     pair.rank = rank;
     pairs.push_back(pair);
   }
 
   /// Lists every pair once for each list of its arena.
-  static void list_pairs(const std::vector<Pair>& pairs, std::span<const MergedLists> merged,
-                         std::vector<Pair>& listed) {
+  static void list_pairs(const PodVector<Pair>& pairs, std::span<const MergedLists> merged,
+                         PodVector<Pair>& listed) {
     listed.clear();
     for (const Pair& pair : pairs)
       for (std::size_t list = 0; list < merged[pair.arena].size(); ++list) {
@@ -247,7 +248,7 @@ class MeanSquareExchange {
   /// Finds where each pair's floats begin in the message; how many go to each rank. Returns their
   /// sum.
   template <class ShardOf>
-  std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts,
+  std::size_t place(PodVector<Pair>& pairs, std::vector<std::size_t>& counts,
                     ShardOf shard_of) const {
     BlockPlaces<float> places(block_alignment(communicator_), counts, routing_.ranks());
     for (Pair& pair : pairs)
@@ -279,18 +280,18 @@ class MeanSquareExchange {
   const Layout& layout_;
   const RankLayout& routing_;
   std::vector<bool> takes_part_;  // by arena
-  std::vector<Pair> sends_, receives_;
-  std::vector<Pair> sent_, received_;  // the same by list
+  PodVector<Pair> sends_, receives_;
+  PodVector<Pair> sent_, received_;  // the same by list
   std::vector<std::size_t> counts_out_, counts_in_;
-  std::vector<op::FindRows::Job> searches_;
+  PodVector<op::FindRows::Job> searches_;
   Buffer<op::PlaceRange, Backend> found_;  // by search
-  std::vector<op::PlaceRange> counted_;    // the same for the host, where it must know
+  PodVector<op::PlaceRange> counted_;      // the same for the host, where it must know
   std::vector<Rows> segment_rows_;         // by list, too
-  std::vector<op::WriteMeanSquares::Job> writes_;
-  std::vector<op::CombineMeanSquares::Job> jobs_;
-  std::vector<op::CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
-  std::vector<std::size_t> parts_end_;               // by job
-  std::vector<const float*> results_;                // by arena
+  PodVector<op::WriteMeanSquares::Job> writes_;
+  PodVector<op::CombineMeanSquares::Job> jobs_;
+  PodVector<op::CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
+  std::vector<std::size_t> parts_end_;             // by job
+  PodVector<const float*> results_;                // by arena
   Buffer<float, Backend> send_, receive_, result_;
 };
 

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/update.hpp>
 
 #include <cstdint>
-#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
 
 /// Merged gradients of an arena, in lists that have no row in common.
-using MergedLists = std::vector<op::MergedGradients>;
+using MergedLists = PodVector<op::MergedGradients>;
 
 inline std::int64_t count_of(const MergedLists& merged) {
   std::int64_t rows = 0;
@@ -26,17 +26,17 @@ inline op::Bags<std::int64_t> rows_of(const op::MergedGradients& list) {
   bags.bags = bags.entry_bound = list.count;
   return bags;
 }
-inline std::vector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
-  std::vector<op::Bags<std::int64_t>> rows;
+inline PodVector<op::Bags<std::int64_t>> rows_of(const MergedLists& merged) {
+  PodVector<op::Bags<std::int64_t>> rows;
   for (const op::MergedGradients& list : merged)
     if (list.count != 0) rows.push_back(rows_of(list));
   return rows;
 }
 
 /// Returns the same with their gradients, of `width` columns.
-inline std::vector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
-                                                              std::int64_t width) {
-  std::vector<op::GradientGroup<std::int64_t>> groups;
+inline PodVector<op::GradientGroup<std::int64_t>> groups_of(const MergedLists& merged,
+                                                            std::int64_t width) {
+  PodVector<op::GradientGroup<std::int64_t>> groups;
   for (const op::MergedGradients& list : merged)
     if (list.count != 0) groups.push_back({rows_of(list), list.gradients, width});
   return groups;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/update/arena_streams.hpp>
@@ -52,7 +53,7 @@ class SortedAhead {
 
   /// Sorts. `groups`: those of the arena's update, but for their gradients.
   void sort(std::size_t arena, std::int64_t arena_rows,
-            const std::vector<op::GradientGroup<Id>>& groups) {
+            const PodVector<op::GradientGroup<Id>>& groups) {
     const Room room(*side_, memory_[arena]);
     op::run<op::SortEntries<Id>>(*side_, {arena_rows, groups, &room, &sorted_[arena]});
   }
@@ -97,7 +98,7 @@ class SortedAhead {
 
   std::optional<Backend> side_, reader_;
   std::vector<Memory> memory_;  // by arena
-  std::vector<op::SortedBatch> sorted_;
+  PodVector<op::SortedBatch> sorted_;
   bool pending_ = false, forgone_ = false;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/comm/optional_collectives.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/core/row_observer.hpp>
 #include <tessera/ids/agreement.hpp>
 #include <tessera/ids/resident_rows.hpp>
@@ -59,9 +60,9 @@ class Updater {
 
   const Backend& backend() const { return backend_; }
   /// Returns who is told of rows before they change.
-  std::vector<RowObserver*>& observers() { return observers_; }
+  PodVector<RowObserver*>& observers() { return observers_; }
   /// Returns who remembers which rows change.
-  std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
+  PodVector<MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
   /// columns are cut count in `split_rows`.
@@ -92,8 +93,8 @@ class Updater {
   /// Merges the gradients of a shared arena. No table changes. `fixed_sizes`: every rank's groups
   /// have as much room (see Step).
   template <IdType Id, Element G>
-  void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
-                 bool fixed_sizes, MergeRows<Id, G, Backend> kernel) {
+  void merge_own(std::size_t a, const PodVector<op::GradientGroup<Id, G>>& groups, bool fixed_sizes,
+                 MergeRows<Id, G, Backend> kernel) {
     merged_[a].assign(1, merge(a, groups, fixed_sizes, kernel));
   }
   /// Does the same if they are merged already.
@@ -163,7 +164,7 @@ class Updater {
   /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are
   /// for arenas that are not shared. Asks no other rank.
   template <IdType Id, Element G>
-  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id, G>>& groups,
+  void apply(std::size_t a, const Now& now, const PodVector<op::GradientGroup<Id, G>>& groups,
              const op::SortedBatch& sorted, const Backend& backend,
              UpdateArena<Id, G, Backend> kernel) {
     if constexpr (copies)
@@ -175,7 +176,7 @@ class Updater {
   bool tells() const { return !observers_.empty() || !marks_.empty(); }
   /// Tells observers. `groups`: as apply's, with ids that are rows of the arena.
   template <IdType Id, Element G>
-  void tell(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups) {
+  void tell(std::size_t a, const PodVector<op::GradientGroup<Id, G>>& groups) {
     if constexpr (copies)
       if (shared(a)) return tell_bags<std::int64_t>(a, shared_bags(a));
     tell_bags<Id>(a, bags_of(groups));
@@ -205,10 +206,10 @@ class Updater {
  private:
   static constexpr bool copies = Tables != Shared::nothing, splits_rows = Tables == Shared::rows;
   /// All ranks' merged gradients of a replicated arena, in rank order.
-  using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
+  using Replicas = PodVector<op::GradientGroup<std::int64_t>>;
 
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
-  void hold(std::size_t a, const std::vector<op::Bags<std::int64_t>>& bags) {
+  void hold(std::size_t a, const PodVector<op::Bags<std::int64_t>>& bags) {
     held_[a].clear();
     for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
     held_[a].hold(backend_, tables_.cache(a), AnyRowCache<Backend>::For::task);
@@ -237,7 +238,7 @@ class Updater {
   };
 
   /// Returns the rows of a shared arena that change.
-  std::vector<op::Bags<std::int64_t>> shared_bags(std::size_t a) const {
+  PodVector<op::Bags<std::int64_t>> shared_bags(std::size_t a) const {
     return routing_.arenas()[a].columns_split ? rows_of(merged_[a]) : bags_of(replicas_[a]);
   }
   void apply_shared(std::size_t a, const Now& now, const Backend& backend) {
@@ -259,7 +260,7 @@ class Updater {
   }
 
   template <IdType Id, Element G>
-  static std::int64_t entries_of(const std::vector<op::GradientGroup<Id, G>>& groups) {
+  static std::int64_t entries_of(const PodVector<op::GradientGroup<Id, G>>& groups) {
     std::int64_t entries = 0;
     for (const op::GradientGroup<Id, G>& group : groups) entries += group.bags.entry_bound;
     return entries;
@@ -267,7 +268,7 @@ class Updater {
 
   /// Merges into this collection's buffers of the arena.
   template <IdType Id, Element G>
-  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id, G>>& groups,
+  op::MergedGradients merge(std::size_t a, const PodVector<op::GradientGroup<Id, G>>& groups,
                             bool padded, MergeRows<Id, G, Backend> kernel) {
     const std::size_t room =
         static_cast<std::size_t>(std::min(entries_of(groups), routing_.arenas()[a].rows));
@@ -287,8 +288,8 @@ class Updater {
   }
 
   template <IdType Id, Element G>
-  static std::vector<op::Bags<Id>> bags_of(const std::vector<op::GradientGroup<Id, G>>& groups) {
-    std::vector<op::Bags<Id>> bags;
+  static PodVector<op::Bags<Id>> bags_of(const PodVector<op::GradientGroup<Id, G>>& groups) {
+    PodVector<op::Bags<Id>> bags;
     for (const op::GradientGroup<Id, G>& group : groups) bags.push_back(group.bags);
     return bags;
   }
@@ -434,8 +435,8 @@ class Updater {
   op::MergedGradients packed_;                                   // this rank's
   Buffer<std::int64_t, Backend> own_rows_, all_rows_;
   Buffer<float, Backend> own_gradients_, all_gradients_;
-  std::vector<RowObserver*> observers_;
-  std::vector<MarkedRows<Backend>*> marks_;
+  PodVector<RowObserver*> observers_;
+  PodVector<MarkedRows<Backend>*> marks_;
   Accumulator<Tables, Backend, Comm>* accumulator_ = nullptr;
   std::vector<std::int64_t> touched_;
   std::int64_t* merged_row_counter_ = nullptr;

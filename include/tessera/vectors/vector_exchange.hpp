@@ -6,6 +6,7 @@
 #include <tessera/codec/codecs.hpp>
 #include <tessera/comm/optional_collectives.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/pod_vector.hpp>
 #include <tessera/ids/wire_order.hpp>
 #include <tessera/op/codec.hpp>
 #include <tessera/op/exchange.hpp>
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <span>
 #include <type_traits>
-#include <vector>
 
 namespace tessera { inline namespace v0 { namespace detail {
 
@@ -43,8 +43,8 @@ class VectorsInFlight {
   Buffer<float, Backend> owner_;
   // the same on the wire, if a codec has another form; and the other end of it
   Buffer<std::byte, Backend> owner_wire_, requester_wire_;
-  std::vector<op::EncodeJob> encodes_;
-  std::vector<op::DecodeJob> decodes_;
+  PodVector<op::EncodeJob> encodes_;
+  PodVector<op::DecodeJob> decodes_;
 };
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
@@ -69,7 +69,7 @@ class VectorExchange {
     if (!routing_.exchanges()) return;
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (!in_place<C>) {
-        std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
+        PodVector<op::EncodeJob>& jobs = step.in_flight.encodes_;
         jobs.clear();
         for (const Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
@@ -92,7 +92,7 @@ class VectorExchange {
       op::run<op::ZeroRows>(
           backend, {output.column_range(column, width).data, output.stride, output.rows, width});
     forward_.visit([&]<class C>(std::type_identity<C>) {
-      std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
+      PodVector<op::DecodeJob>& jobs = step.in_flight.decodes_;
       jobs.clear();
       for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<float> target = step.output_of(piece, output);
@@ -109,7 +109,7 @@ class VectorExchange {
   void split(const Backend& backend, State& step, MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       order<C>(backend, step, Way::gradients);
-      std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
+      PodVector<op::EncodeJob>& jobs = step.in_flight.encodes_;
       jobs.clear();
       for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<const float> source = step.gradient_of(piece, gradient);
@@ -130,7 +130,7 @@ class VectorExchange {
                             step.in_flight.order_.requested().bytes(), owner_wire<C>(step),
                             step.in_flight.order_.served().bytes());
       if constexpr (!in_place<C>) {
-        std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
+        PodVector<op::DecodeJob>& jobs = step.in_flight.decodes_;
         jobs.clear();
         for (const Piece& piece : step.in_flight.order_.served().pieces()) {
           const MatrixView<float> vectors = step.in_flight.at_owner(piece);
