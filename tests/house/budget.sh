@@ -19,9 +19,9 @@ within() { # WHAT NUMBER BUDGET
   [ "$2" -le "$3" ] || { failed=1; echo "$1: over its budget"; }
 }
 echo '#include <tessera/tessera.hpp>' >"$work/umbrella.cpp"
-within 'lines of <tessera/tessera.hpp> and all that it includes' "$("$@" -E "$work/umbrella.cpp" | grep -vcE '^(#|[[:space:]]*$)')" 86100
+within 'lines of <tessera/tessera.hpp> and all that it includes' "$("$@" -E "$work/umbrella.cpp" | grep -vcE '^(#|[[:space:]]*$)')" 86200
 "$@" -O2 -march=x86-64-v3 -c "$here/budget_tables.cpp" -o "$work/tables.o"
-within 'bytes of code of three tables, -O2 -march=x86-64-v3' "$(size "$work/tables.o" | awk 'NR == 2 { print $1 }')" 345000
+within 'bytes of code of three tables, -O2 -march=x86-64-v3' "$(size "$work/tables.o" | awk 'NR == 2 { print $1 }')" 330000
 "$@" -O2 -march=x86-64-v3 -DTESSERA_BODIES_COMPILED -DTESSERA_COMPILED -I "$compiled" -c "$here/../../examples/readme_example.cpp" -o "$work/readme.o"
 within "bytes of code of the README's program, tessera::compiled" "$(size "$work/readme.o" | awk 'NR == 2 { print $1 }')" 45000
 exit $failed
