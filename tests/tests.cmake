@@ -48,6 +48,7 @@ tessera_test(comm/wrapping_communicators THREADS)
 
 tessera_test(core/element)
 tessera_test(core/format)
+tessera_test(core/pod_vector)
 
 tessera_test(data/binary_dataset DATA)
 tessera_test(data/broadcasting_loader THREADS)

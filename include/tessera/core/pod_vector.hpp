@@ -47,6 +47,10 @@ class PodVector {
     const T copy = value;  // which may be one of these
     append(&copy, 1);
   }
+  T& emplace_back() {
+    push_back(T());
+    return back();
+  }
   void resize(std::size_t count, const T& value = T()) {
     reserve(count);
     for (; size_ < count; ++size_) ::new (data_ + size_) T(value);

@@ -72,8 +72,7 @@ void RoutedIds<Id, Backend>::measure_cuts(const Backend& backend, const BlockAli
   for (const WireSlot& of : routing.served()) {
     const Slot& slot = *of.slot;
     const op::Bags<Id> bags = cut_from(routing, step, of);
-    headers_in_.push_back({});
-    IdMessageHeader& header = headers_in_.back();
+    IdMessageHeader& header = headers_in_.emplace_back();
     if (slot.whole) {
       received_[of.index] = bags;
       header.bags = bags.bags;
