@@ -47,6 +47,8 @@ class PodVector {
     const T copy = value;  // which may be one of these
     append(&copy, 1);
   }
+  // nvcc 13 puts a list in braces into parentheses, too, if one function could take it.
+  void push_back(T&& value) { push_back(static_cast<const T&>(value)); }
   T& emplace_back() {
     push_back(T());
     return back();
