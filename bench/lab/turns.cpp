@@ -118,7 +118,8 @@ std::string turn_text(const std::string& name, const json& record) {
 /// Runs in a process of its own and returns what it sent, or {"error": text}.
 json in_own_process(const std::function<json()>& body) {
   int pipe_ends[2];
-  require<DataError>(pipe(pipe_ends) == 0, "cannot make a pipe: {}", std::strerror(errno));
+  const bool piped = pipe(pipe_ends) == 0;  // before errno is read
+  require<DataError>(piped, "cannot make a pipe: {}", std::strerror(errno));
   std::fflush(nullptr);
   const pid_t parent = getpid(), child = fork();
   require<DataError>(child >= 0, "cannot start a process: {}", std::strerror(errno));

@@ -17,10 +17,12 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -252,6 +254,15 @@ TEST_CASE("a file that another lets go of in a moment is waited for, even if it 
     }
     CHECK(!std::filesystem::exists(path));
   }
+}
+
+TEST_CASE("why a table file cannot be emptied is the system's word") {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "pipe").string();
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  errno = EPERM;  // of what went wrong before
+  on_backend::check_message([&] { detail::DirectFile(path, 4096); },
+                            "cannot empty '" + path + "': Invalid argument");
 }
 
 TEST_CASE("a disk is measured in the folder that was named, which is empty again") {

@@ -166,8 +166,8 @@ TESSERA_INLINE std::byte* DirectFile::view() {
 
 TESSERA_INLINE void DirectFile::write_view() {
   if (view_ == nullptr) return;
-  require<DataError>(::msync(view_, bytes_, MS_SYNC) == 0, "cannot write '{}': {}", name_,
-                     std::strerror(errno));
+  const bool written = ::msync(view_, bytes_, MS_SYNC) == 0;  // before errno is read
+  require<DataError>(written, "cannot write '{}': {}", name_, std::strerror(errno));
   // pages that stay would be invalidated one by one by later transfers
   ::madvise(view_, bytes_, MADV_DONTNEED);
   ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
@@ -208,8 +208,8 @@ TESSERA_INLINE void DirectFile::take() {
 }
 
 TESSERA_INLINE void DirectFile::reserve() {
-  require<DataError>(::ftruncate(descriptor_, 0) == 0, "cannot empty '{}': {}", name_,
-                     std::strerror(errno));
+  const bool emptied = ::ftruncate(descriptor_, 0) == 0;  // before errno is read
+  require<DataError>(emptied, "cannot empty '{}': {}", name_, std::strerror(errno));
   // asked first: an attempt might fill the disk before it fails
   struct statvfs disk = {};
   const bool known = ::fstatvfs(descriptor_, &disk) == 0;
