@@ -190,7 +190,8 @@ constexpr const char* kHelp =
   bench_sharding [--machine FILE]              measures; predictions have this machine's constants, which are measured once
                                                (about four minutes) and kept in the user's cache, or those of a file
   bench_sharding --calibrate [--out FOLDER]    fits the constants to this machine again; writes machine.json and machine.hpp, too
-  bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest
+  bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest,
+                                               which is measured before if it never was
   bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
   bench_sharding --help | --version
 
@@ -215,7 +216,7 @@ bool names_model(int argc, char** argv) {
 
 int main(int argc, char** argv) try {
   if (names_model(argc, argv)) return lab::run_lab<>(argc, argv, "bench_sharding");
-  std::string machine, files, out = ".";
+  std::string machine, files, out;
   bool want_calibration = false, want_honesty = false;
   std::vector<char*> rest{argv[0]};
   for (int i = 1; i < argc; ++i) {
@@ -233,7 +234,7 @@ int main(int argc, char** argv) try {
       support::check_output();
       return 0;
     } else if (argument == "--machine" || argument == "--out" || argument == "--files") {
-      require(i + 1 < argc, "{}: a path must follow", argument);
+      require(i + 1 < argc && *argv[i + 1] != '\0', "{}: a path must follow", argument);
       (argument == "--machine" ? machine : argument == "--files" ? files : out) = argv[++i];
     } else {
       rest.push_back(argv[i]);
@@ -249,9 +250,15 @@ int main(int argc, char** argv) try {
     return support::fail(
         "bench_sharding",
         fmt::format("there is no option '{}' without --model (see --help)", rest[1]), 2);
+  const bool measures_machine = want_calibration || !files.empty();
+  require(machine.empty() || !measures_machine,
+          "--machine names constants, which --calibrate and --files measure: leave one out");
+  require(out.empty() || want_calibration, "--out is the folder of --calibrate's files");
   plan::Constants constants;
-  if (want_calibration || !files.empty()) {
+  if (measures_machine) {
+    if (out.empty()) out = ".";
     require(std::filesystem::is_directory(out), "--out {}: no such folder", out);
+    plan::machine_place();
     const auto kept = plan::cached_constants();
     FileSpeed speed;
     if (!files.empty())
@@ -274,8 +281,10 @@ int main(int argc, char** argv) try {
     }
     constants.cluster.file_bandwidth = speed.bandwidth;
     constants.cluster.file_queue_depth = speed.queue_depth;
-    plan::write_machine(out, constants.cluster, plan::this_machine());
-    fmt::print("kept in {}\n", plan::write_machine_cache(constants.cluster));
+    fmt::print("kept in {}\n", want_calibration || !kept
+                                   ? plan::write_machine_cache(constants.cluster)
+                                   : plan::write_files(constants.cluster));
+    if (want_calibration) plan::write_machine(out, constants.cluster, plan::this_machine());
   } else if (!machine.empty()) {
     constants = plan::read_constants(machine);
   } else if (const auto kept = plan::cached_constants()) {
@@ -283,11 +292,15 @@ int main(int argc, char** argv) try {
   } else if (only_names || want_honesty) {
     constants = {cpu_host(1, cores()), "of another machine (a 2-core x86-64 server)"};
   } else {
+    plan::machine_place();
     fmt::print("measuring this machine's constants, once: about four minutes\n");
     std::fflush(stdout);
     constants = plan::read_constants(plan::write_machine_cache(calibrate()));
   }
-  if (want_honesty) honesty(constants.cluster);
+  if (want_honesty) {
+    if (!measures_machine) fmt::print("constants {}\n", constants.source);
+    honesty(constants.cluster);
+  }
   if (want_calibration || want_honesty || !files.empty()) return 0;
   benchmark::AddCustomContext("constants", constants.source);
   for (const int ranks : {1, 2, 4})

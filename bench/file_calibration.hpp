@@ -45,6 +45,7 @@ class Disk {
   Disk(const std::string& folder, std::size_t bytes)
       : file_(std::filesystem::path(folder) / fmt::format("tessera_bench_{}.rows", getpid()),
               bytes) {
+    unlink(file_.name().c_str());  // so that none is left, whatever ends the process
     constexpr std::size_t at_once = std::size_t{1} << 20;
     std::byte* const memory = memory_.resize(at_once);
     std::fill_n(memory, at_once, std::byte{1});

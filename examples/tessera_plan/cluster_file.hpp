@@ -16,9 +16,11 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -331,7 +333,10 @@ inline void replace_file(const std::string& path, const std::string& text) {
   file.close();
   std::error_code error;
   if (file.good()) std::filesystem::rename(unfinished, path, error);
-  tessera::require<tessera::Error>(file.good() && !error, "cannot write '{}'", path);
+  if (file.good() && !error) return;
+  std::error_code ignored;
+  std::filesystem::remove(unfinished, ignored);
+  throw tessera::Error(fmt::format("cannot write '{}'", path));
 }
 
 inline nlohmann::ordered_json to_json(const Calibration& measured) {
@@ -360,14 +365,25 @@ inline void write_machine(const std::string& folder, const tessera::Cluster& clu
   fmt::print("wrote {0}/machine.json and {0}/machine.hpp\n", folder);
 }
 
-/// Replaces this machine's file. Returns its path.
-inline std::string replace_machine(const std::string& text) {
+/// Returns the path of this machine's file, in a folder where it can be written. Throws
+/// tessera::Error: before minutes of measurements, too.
+inline std::string machine_place() {
   const std::string path = machine_cache();
   tessera::require<tessera::Error>(
       !path.empty(), "no place for this machine's constants: set TESSERA_MACHINE to a file");
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  const bool writable = access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
+  tessera::require<tessera::Error>(
+      writable, "cannot write '{}' ({}): set TESSERA_MACHINE to a file in another folder", path,
+      std::strerror(errno));
+  return path;
+}
+
+/// Replaces this machine's file. Returns its path.
+inline std::string replace_machine(const std::string& text) {
+  const std::string path = machine_place();
   replace_file(path, text);
   return path;
 }
@@ -376,6 +392,16 @@ inline std::string replace_machine(const std::string& text) {
 inline std::string write_machine_cache(const tessera::Cluster& cluster) {
   auto json = nlohmann::ordered_json::parse(machine_text(cluster, this_machine()));
   if (const auto kept = machine_json(); kept.contains(kLinks)) json[kLinks] = kept[kLinks];
+  return replace_machine(json.dump(1) + "\n");
+}
+
+/// Keeps what was measured of files with this machine's other constants, which stay as they were
+/// measured. Returns the path.
+inline std::string write_files(const tessera::Cluster& cluster) {
+  nlohmann::ordered_json json = machine_json();
+  json["file_bandwidth"] = cluster.file_bandwidth;
+  json["file_queue_depth"] = cluster.file_queue_depth;
+  json["directory_seconds"] = cluster.directory_seconds;
   return replace_machine(json.dump(1) + "\n");
 }
 

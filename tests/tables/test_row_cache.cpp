@@ -273,6 +273,8 @@ TEST_CASE("a disk is measured in the folder that was named, which is empty again
   CHECK(speed.queue_depth >= 1);
   CHECK(speed.queue_depth <= 256);
   CHECK(std::filesystem::is_empty(folder.path));
+  const bench::Disk disk(folder.path.string(), 1 << 20);
+  CHECK(std::filesystem::is_empty(folder.path));  // also if a signal ends the process
   on_backend::check_message([&] { bench::measure_files((folder.path / "none").string()); },
                             "--files: there is no folder");
   // the shallowest queue that is about as fast as any

@@ -3,6 +3,8 @@
 //
 // What all programs have in common: --help shows every option that the source declares, --version,
 // one line for what is wrong, an exit code of 1 where nothing can be printed.
+#include "../../examples/tessera_plan/cluster_file.hpp"
+
 #include <trainer/command.hpp>
 
 #include <tessera/version.hpp>
@@ -10,6 +12,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <string>
@@ -109,6 +115,53 @@ TEST_CASE("versions, wrong options, and output that cannot be written") {
                 ("'" + train_dlrm_path(program.name) + "' " + option + " >/dev/full 2>/dev/null")
                     .c_str())) == 1);
   }
+}
+
+TEST_CASE("bench_sharding measures nothing that it can't keep, and refuses what would do nothing") {
+  if (!std::filesystem::exists(train_dlrm_path("bench_sharding"))) return;
+  const TemporaryFolder folder;
+  const std::string path = folder.path.string();
+  std::ofstream(folder.path / "file") << "{}";
+  const auto says = [&](const std::string& variables, const std::string& options,
+                        const std::string& what) {
+    const Outcome outcome = train_dlrm(options, false, variables + " timeout 60", "bench_sharding");
+    CAPTURE(options);
+    CHECK(outcome.status == 1);
+    CHECK(outcome.out == "");
+    CHECK(outcome.err.find(what) != std::string::npos);
+  };
+  // a folder in a file is never there, whoever asks
+  const std::string none = "TESSERA_MACHINE='" + path + "/file/machine.json'";
+  for (const std::string& options : {std::string(), "--calibrate --out " + path, "--files " + path})
+    says(none, options, "cannot write '" + path + "/file/machine.json' (");
+  says("HOME= XDG_CACHE_HOME= TESSERA_MACHINE=", "--calibrate", "no place for this machine's");
+  says(none, "--calibrate --machine m.json", "leave one out");
+  says(none, "--files " + path + " --out " + path, "--out is the folder of --calibrate's files");
+  says(none, "--honesty --out " + path, "--out is the folder of --calibrate's files");
+  says(none, "--files ''", "--files: a path must follow");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
+}
+
+TEST_CASE("what was measured of files leaves a machine's other constants as they were") {
+  const TemporaryFolder folder;
+  const std::filesystem::path machine = folder.path / "machine.json";
+  std::ofstream(machine) << R"({"measured": {"processor": "x", "cores": 3, "date": "2026-11-23"},)"
+                            R"( "flops": 7e9, "links": {}})";
+  ::setenv("TESSERA_MACHINE", machine.c_str(), 1);
+  const plan::Constants kept = plan::cached_constants().value();
+  tessera::Cluster measured = kept.cluster;
+  measured.file_bandwidth = 1e9, measured.file_queue_depth = 4, measured.directory_seconds = 1e-8;
+  CHECK(plan::write_files(measured) == machine.string());
+  const plan::Constants now = plan::cached_constants().value();
+  ::unsetenv("TESSERA_MACHINE");
+  CHECK(plan::to_cpp(now.cluster) == plan::to_cpp(measured));
+  CHECK(now.source == kept.source);  // whose constants they are, and which are not in the file
+  CHECK(now.missing == kept.missing);
+  CHECK(now.files_measured);
+  CHECK(text_of(machine).find("links") != std::string::npos);
+  std::filesystem::create_directory(folder.path / "taken");
+  CHECK_THROWS_AS(plan::replace_file((folder.path / "taken").string(), "text"), tessera::Error);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }
 
 TEST_CASE("scripts show their help without what they need") {
