@@ -555,6 +555,8 @@ void what_backward_and_views_refuse() {
   check_message([&] { e.backward(found, {ids_gradient, users_gradient}); },
                 "backward: gradient is [16, 0], must be [16, 40]");
   CHECK(same_bits(shards_of(e), before));
+  check_message([&] { static_cast<void>(decltype(e.forward(ids.keyed()))().sequence(0)); },
+                "sequence: call forward first");
   CHECK(message_of([&] { static_cast<void>(found.sequence(0)); }) == "");
   e.forward(ids.keyed());
   check_message([&] { static_cast<void>(found.sequence(0)); },

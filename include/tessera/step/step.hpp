@@ -280,7 +280,8 @@ struct Pooled {
   /// Returns as Step::sequence does.
   template <class Feature>
   SequenceView<Backend> sequence(const Feature& feature) const {
-    require(step != nullptr && step->progress.turn() == turn,
+    require(step != nullptr, "sequence: call forward first");
+    require(step->progress.turn() == turn,
             "sequence: another batch was looked up since this forward");
     return step->sequence(feature);
   }
