@@ -299,6 +299,7 @@ std::string page_of(const Report& report, const Settings& settings, const Batche
   for (const Result& r : report.results)
     if (!r.error.empty())
       body += fmt::format("<p><b>{}</b> failed: {}</p>", escaped(r.of->name), escaped(r.error));
+  if (!report.missing.empty()) body += "<p>" + escaped(report.missing) + ".</p>";
   return "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width,initial-scale=1\"><title>" +
          escaped(settings.model.name) +

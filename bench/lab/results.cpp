@@ -302,6 +302,12 @@ Report report_of(const Settings& settings, const std::vector<Case>& cases, const
                                  ? fmt::format("{:+.0f} %", change)
                                  : std::string("same");
   }
+  for (const auto& [name, before] : old)
+    if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) {
+          return compared_name(c.name, c.ghost_checksum()) == name;
+        }))
+      report.missing += (report.missing.empty() ? "Not in this run, in the earlier one: " : "; ") +
+                        name.substr(0, name.rfind(' '));
   report.fixed_work = percentiles_of(fixed);
   const plan::Constants& constants = settings.constants;
   add_intervals(report, settings.cluster == "host" && constants.measured &&
@@ -386,6 +392,7 @@ std::string text_of(const Report& report, const Settings& settings, const Batche
   }
   for (const Result& r : report.results)
     if (!r.error.empty()) text += wrapped(fmt::format("{}: failed: {}", r.of->name, r.error));
+  if (!report.missing.empty()) text += wrapped(report.missing + ".");
   text += "sent: by the rank that sends most, in a step; fullest: its tables and optimizer state\n";
   if (std::any_of(report.results.begin(), report.results.end(),
                   [](const Result& r) { return !r.of->fits; }))

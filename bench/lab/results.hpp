@@ -88,6 +88,7 @@ struct Report {
   std::vector<Group> groups;
   Percentiles fixed_work;                      ///< the machine's own noise
   std::map<std::string, std::string> changes;  ///< by case: what --compare found
+  std::string missing;                         ///< names the cases of the earlier run alone
 };
 
 /// Case rounds of an earlier results.json: each one's median step. Throws tessera::DataError.

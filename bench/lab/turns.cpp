@@ -66,6 +66,7 @@ double fixed_work_ms() {
 }
 
 json measured(const Case& c, const Batches& batches, int steps) {
+  require(c.layout.fault.ok(), "{}", describe(c.layout.fault));
   json record{{"fixed_work_ms", fixed_work_ms()}};
   std::int64_t before = 0, tables = 0, peak = 0;
   const auto grown = [&] { return own_bytes("VmRSS:") - before; };
@@ -199,7 +200,10 @@ void read_rounds(const std::string& path, const json& settings, Rounds& rounds) 
     if (text != with_checksum(text.substr(0, text.rfind(",\"crc32\":")))) continue;
     json turn = json::parse(line);
     if (turn["record"].contains("error")) continue;  // it gets another try
-    rounds[turn["case"].get<std::string>()].push_back(std::move(turn["record"]));
+    std::vector<json>& records = rounds[turn["case"].get<std::string>()];
+    // a line that is there twice is one turn
+    if (std::find(records.begin(), records.end(), turn["record"]) == records.end())
+      records.push_back(std::move(turn["record"]));
   }
 }
 

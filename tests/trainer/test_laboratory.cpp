@@ -506,8 +506,12 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
   const Shop shop;
   const std::string arguments =
       std::string("--model m.json --ids ids --plans table-wise,row-wise ") + kFast;
-  // killed while it measures 2000 rounds
-  shop.run(arguments + "--rounds 2000 --out out", "timeout -s KILL 3");
+  // killed while it measures 2000 rounds, after some turns
+  const std::string rounds_file = shop.at("out/rounds.jsonl").string();
+  shop.run(
+      arguments + "--rounds 2000 --out out >out.txt 2>&1 & until [ \"$(cat '" + rounds_file +
+          "' 2>&- | wc -l)\" -ge 4 ] || ! kill -0 $!; do sleep 0.05; done; kill -KILL $!; wait",
+      "exec");
   const std::string kept = text_of(shop.at("out/rounds.jsonl"));
   const auto done = std::count(kept.begin(), kept.end(), '\n') - 1;
   REQUIRE(done >= 2);
@@ -539,6 +543,17 @@ TEST_CASE("it goes on after a kill, keeps what was done, and compares with an ea
   const nlohmann::json compared = shop.results("new");
   for (const auto& c : compared["laboratory"]["cases"])
     CHECK(c["change"] == (c["plan"] == "row-wise" ? "-100 %" : "same"));
+
+  // what this run does not measure
+  REQUIRE(std::regex_replace(shop.run("--model m.json --ids ids --plans row-wise --out fewer "
+                                      "--compare old.json " +
+                                      std::string(kFast))
+                                 .out,
+                             std::regex("[ \n]+"), " ")
+              .find("Not in this run, in the earlier one: ranks:2/plan:table-wise/") !=
+          std::string::npos);
+  CHECK(text_of(shop.at("fewer/index.html")).find("Not in this run") != std::string::npos);
+  CHECK(text_of(shop.at("new/index.html")).find("Not in this run") == std::string::npos);
 
   // of one round, which is no proof: that is said in the terminal, too, however long the text
   for (auto& c : old["laboratory"]["cases"]) c["rounds_ms"] = nlohmann::json::array({1e-9});
@@ -587,6 +602,11 @@ TEST_CASE("a round that is damaged is measured again; a result that cannot be wr
   damaged(line, "{\"case\":\"a\",\"record\":" + std::string(200'000, '[') +
                     std::string(200'000, ']') + "}\n");
 
+  // a turn that is there twice is one
+  std::ofstream(shop.at("out/rounds.jsonl")) << kept << line;
+  CHECK(shop.run(run).err == "");
+  for (const auto& c : shop.cases("out")) CHECK(c["rounds_ms"].size() == 2);
+
   for (const char* file : {"results.json", "results.csv", "index.html"})
     fs::remove(shop.at(std::string("out/") + file));
   fs::create_directories(shop.at("out/results.json/no file"));
@@ -612,8 +632,34 @@ TEST_CASE("a case that cannot run is named, and the others stay") {
   CHECK(shop.results("out")["laboratory"]["cases"][0].contains("error"));
 }
 
-TEST_CASE("what does not fit the cluster is not the fastest") {
+TEST_CASE("turns of plan files whose names are no UTF-8 are kept, each its own") {
   const Shop shop;
+  for (const char* name : {"mi\xff.json", "mi\xfe.json"})
+    fs::copy(shop.at("mine.json"), shop.at(name));
+  const std::string run =
+      std::string(
+          "--model m.json --ids ids --plans 'mi\xff.json','mi\xfe.json' --rounds 2 --out out ") +
+      kFast;
+  REQUIRE(shop.run(run).err == "");
+  const std::string kept = text_of(shop.at("out/rounds.jsonl"));
+  REQUIRE(shop.run(run + " --resume").err == "");
+  CHECK(text_of(shop.at("out/rounds.jsonl")).size() == kept.size());
+  for (const auto& c : shop.cases("out")) CHECK(c["rounds_ms"].size() == 2);
+}
+
+TEST_CASE(
+    "a plan that there is not fails alone; what does not fit the cluster is not the fastest") {
+  const Shop shop;
+  std::ofstream(shop.at("tiny.json"))
+      << R"({"ranks": 2, "memory_per_rank": 1000, "stream_bandwidth": 1e10, "gather_bandwidth": 7e9,
+ "node_bandwidth": 7e9, "node_latency": 3e-5})";
+  const Outcome none = shop.run(std::string("--model m.json --ids ids --out tiny --rounds 1 "
+                                            "--cluster tiny.json --plans auto,row-wise") +
+                                kFast);
+  CHECK(none.status == 1);
+  CHECK(none.err == "run_lab: 1 of 2 cases failed\n");
+  CHECK(none.out.find("failed: AutoPlan: no plan") != std::string::npos);
+  for (const auto& c : shop.cases("tiny")) CHECK(c.contains("error") == (c["plan"] == "auto"));
   std::ofstream(shop.at("small.json"))
       << R"({"ranks": 2, "memory_per_rank": 100000, "stream_bandwidth": 1e10, "gather_bandwidth": 7e9,
  "node_bandwidth": 7e9, "node_latency": 3e-5})";
