@@ -201,6 +201,8 @@ TEST_CASE("where ranks cannot meet is said") {
   CHECK(meet(job, "", kPatient).get().says("'no-such-host.invalid', where rank 0 should listen"));
   job.address = "";
   CHECK(meet(job, "", kPatient).get().says("set MASTER_ADDR to its machine"));
+  for (const int rank : {0, 1})  // any free port: only rank 0 would know it
+    CHECK(meet(job_of(rank, 2, 0), "", kPatient).get().says("MASTER_PORT=0: rank 0 listens at"));
   job = job_of(0, 2, free_port());
   job.local_size = 1;  // the other rank is elsewhere
   CHECK(meet(job, "", kPatient).get().says("an address of this machine alone (127.0.0.1)"));

@@ -452,6 +452,9 @@ inline std::vector<std::string> meet_at_rank_0(const RankOfJob& job, std::string
   require(!job.address.empty(),
           "the launcher does not say where rank 0 is; set MASTER_ADDR to its machine, and "
           "MASTER_PORT");
+  require(job.port >= 1 && job.port <= 65535,
+          "MASTER_PORT={}: rank 0 listens at a port that all know; set it to one in 1..65535",
+          job.port);
   if (job.rank == 0) return detail::MeetingHost(job, std::move(mine), options).run();
   return detail::MeetingGuest(job, options).run(mine);
 }
