@@ -352,6 +352,13 @@ void optimizer_constants_that_are_no_numbers() {
   check_message([&] { construct(Lion{.beta2 = kNan}); }, "check its constants");
   check_message([&] { construct(Adagrad{.initial_accumulator = kInfinity}); },
                 "the optimizer makes inf of a first state");
+  // finite, but uphill
+  check_message([&] { construct(Adam{.epsilon = -1}); }, "epsilon is -1; check its constants");
+  check_message([&] { construct(Adagrad{.epsilon = -1e-3f}); }, "epsilon is -0.001");
+  check_message([&] { construct(RowWiseAdagradL2{.weight_decay = -1}); }, "decay is -1");
+  check_message([&] { construct(Lion{.beta1 = 1.5f}); }, "beta1 is 1.5; check its");
+  check_message([&] { construct(Momentum{.momentum = -0.5f}); }, "momentum is -0.5");
+  check_message([&] { construct(Ftrl{.l2 = -1}); }, "l2 is -1");
   construct(Adam{});
 }
 

@@ -126,8 +126,7 @@ TESSERA_INLINE int make_folders(const std::string& folder) {
     if (::mkdir(folder.substr(0, end).c_str(), 0777) != 0 && errno != EEXIST) return errno;
   }
   struct stat found{};
-  if (::stat(folder.c_str(), &found) != 0) return errno;
-  return S_ISDIR(found.st_mode) ? 0 : ENOTDIR;
+  return ::stat(folder.c_str(), &found) != 0 ? errno : S_ISDIR(found.st_mode) ? 0 : ENOTDIR;
 }
 
 TESSERA_INLINE DirectFile::DirectFile(const std::string& path, std::size_t bytes)
