@@ -6,6 +6,7 @@
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/io/crc32.hpp>
 #include <tessera_data/csv_reader.hpp>
 #include <tessera_data/metrics.hpp>
 #include <tessera_data/tabular.hpp>
@@ -433,7 +434,8 @@ std::int64_t predict(
 
 std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& samples) {
   std::vector<Accuracy> all;
-  std::vector<float> first;  // scores of the first format
+  std::vector<float> first;        // scores of the first format
+  std::uint32_t first_labels = 0;  // their checksum
   std::int64_t skipped = -1;
   for (const std::string& format : options.formats) {
     const std::shared_ptr<const FrozenModel> model = load(options.checkpoint, format);
@@ -453,6 +455,7 @@ std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& sam
     EncodedSamples encoded;
     std::vector<float> logits;
     std::size_t done = 0;
+    std::uint32_t labels = 0;
     const auto check = [&](bool same) {
       require<DataError>(same,
                          "file '{}' changed while it was read, once for each format; read a copy "
@@ -464,6 +467,7 @@ std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& sam
       score(*model, options, skipped + static_cast<std::int64_t>(done), columns, encoded, logits);
       auc.add(logits, data.labels);
       loss.add(logits, data.labels);
+      labels = detail::crc32(std::as_bytes(std::span(data.labels)), labels);
       for (std::size_t s = 0; s < logits.size(); ++s, ++done) {
         const auto score = static_cast<float>(probability(logits[s]));
         if (all.empty()) first.push_back(score);
@@ -471,7 +475,8 @@ std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& sam
             std::max(one.largest_difference, double{std::abs(score - first[done])});
       }
     }
-    check(done == static_cast<std::size_t>(samples));
+    if (all.empty()) first_labels = labels;
+    check(done == static_cast<std::size_t>(samples) && labels == first_labels);
     one.auc = auc.value();
     one.log_loss = loss.value();
     all.push_back(one);

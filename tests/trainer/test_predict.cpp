@@ -10,12 +10,14 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace tessera;
@@ -130,4 +132,28 @@ TEST_CASE("the trainer's probabilities, of a file without labels") {
   CHECK(twice.status == 0);
   CHECK_MESSAGE(twice.out.find("0.00e+00\n", twice.out.find("0.00e+00\n") + 1) != std::string::npos,
                 twice.out);
+  // as many samples with other labels take the data's place between formats
+  std::string other = text_of(path("train.csv"));
+  for (std::size_t at = other.find('\n') + 1; at < other.size(); at = other.find('\n', at) + 1)
+    if (other[at] == '0' || other[at] == '1') other[at] = other[at] == '0' ? '1' : '0';
+  std::ofstream(path("other.csv")) << other;
+  std::string formats = "fp32";
+  for (int i = 0; i < 300; ++i) formats += ",fp32";
+  std::filesystem::create_hard_link(path("train.csv"), path("now.csv"));
+  std::atomic<bool> ended = false;
+  std::thread replaces([&] {
+    for (bool mine = true; !ended; mine = !mine) {
+      std::filesystem::create_hard_link(path(mine ? "other.csv" : "train.csv"), path("next"));
+      std::filesystem::rename(path("next"), path("now.csv"));
+    }
+  });
+  const Outcome replaced =
+      evaluate_model("accuracy --checkpoint " + path("run") + " --data " + path("now.csv") +
+                     " --label clicked --formats " + formats);
+  ended = true;
+  replaces.join();
+  CHECK(replaced.status == 1);
+  CHECK_MESSAGE(replaced.err.find("now.csv' changed while it was read, once for each format") !=
+                    std::string::npos,
+                replaced.err);
 }
