@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <tessera/laws/communicator_laws.hpp>
@@ -136,6 +137,23 @@ TEST_CASE("a rank that throws ends all, and its own exception is thrown") {
                     "barrier (call 11) on rank {} cannot finish: rank {} failed: the disk is full",
                     rank, failing));
     }
+}
+
+TEST_CASE("threads that cannot start are named, and the others end") {
+  pthread_attr_t usual, endless;
+  REQUIRE(pthread_getattr_default_np(&usual) == 0);
+  pthread_attr_init(&endless);
+  pthread_attr_setstacksize(&endless, std::size_t{1} << 50);  // more than there are addresses
+  std::string text;
+  pthread_setattr_default_np(&endless);
+  try {
+    ts::run_ranks(2, [](ts::ThreadCommunicator& c) { c.barrier(); });
+  } catch (const ts::Error& error) {
+    text = error.what();
+  }
+  pthread_setattr_default_np(&usual);
+  CHECK(text.find("cannot start a thread for each rank: ") == 0);
+  CHECK(text.find("; give fewer ranks, or raise ulimit -u") != std::string::npos);
 }
 
 TEST_CASE("something thrown that is no exception, and a rank that leaves early") {

@@ -27,7 +27,7 @@ NAMES = {
     "cstdlib": "abort aligned_alloc free getenv realloc",
     "cstring": "memchr memcmp memcpy memmove memset strerror",
     "deque": "deque",
-    "exception": "current_exception exception exception_ptr rethrow_exception uncaught_exceptions",
+    "exception": "current_exception exception exception_ptr make_exception_ptr rethrow_exception uncaught_exceptions",
     "filesystem": "filesystem",
     "fstream": "ifstream ofstream",
     "functional": "equal_to function greater hash less not_equal_to",

@@ -303,11 +303,9 @@ TESSERA_INLINE FirstFailure try_ranks(int ranks, ThreadGroupOptions options,
   ThreadGroup group(ranks, options);
   std::mutex mutex;
   FirstFailure first;
-  const auto fail = [&](int rank, const std::string& text) {
-    {
-      const std::lock_guard lock(mutex);
-      if (!first.error) first = {rank, std::current_exception(), text};
-    }
+  const auto fail = [&](int rank, const std::string& text,
+                        const std::exception_ptr& error = std::current_exception()) {
+    if (const std::lock_guard lock(mutex); !first.error) first = {rank, error, text};
     group.fail(rank, text);
   };
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
@@ -331,7 +329,9 @@ TESSERA_INLINE FirstFailure try_ranks(int ranks, ThreadGroupOptions options,
       try {
         threads.emplace_back(run_rank, rank);
       } catch (const std::exception& error) {
-        fail(rank, error.what());  // no thread for this rank: end those that wait for it
+        const Error none("cannot start a thread for each rank: " + std::string(error.what()) +
+                         "; give fewer ranks, or raise ulimit -u (threads) or -v (memory)");
+        fail(rank, none.what(), std::make_exception_ptr(none));  // end those that wait for it
         break;
       }
     }
