@@ -79,6 +79,13 @@ function(tessera_generate_plan config)
   add_custom_command(OUTPUT "${header}"
     COMMAND "${program}" "${file}" --header "${header}" --namespace "${plan_NAMESPACE}" --depfile "${header}.d" ${plan_OPTIONS}
     DEPENDS "${file}" "${program}" DEPFILE "${header}.d" COMMENT "Planning ${config} for ${plan_TARGET}" VERBATIM)
-  target_sources("${plan_TARGET}" PRIVATE "${header}")
+  get_target_property(owner "${plan_TARGET}" SOURCE_DIR)
+  if(owner STREQUAL CMAKE_CURRENT_SOURCE_DIR)
+    target_sources("${plan_TARGET}" PRIVATE "${header}")
+  else()  # a target of another folder has no rule for what this one makes
+    string(MAKE_C_IDENTIFIER "${plan_TARGET}_${plan_HEADER}" target)
+    add_custom_target("${target}" DEPENDS "${header}")
+    add_dependencies("${plan_TARGET}" "${target}")
+  endif()
   target_include_directories("${plan_TARGET}" PRIVATE "${folder}")
 endfunction()

@@ -84,6 +84,13 @@ configure subdirectory -DTESSERA_SOURCE="$root" -DTESSERA_PLAN_PROGRAM="$work/pa
   >"$work/subdirectory.log" 2>&1
 "$cmake" --build "$work/subdirectory" --target tessera_plans/train_ads/plan.hpp >"$work/ads.log"
 says "$work/subdirectory/tessera_plans/train_ads/plan.hpp" "using Optimizer = tessera::Adagrad;"
+# A target of another folder.
+mkdir "$work/project/below"
+echo 'add_executable(below ../train.cpp)' >"$work/project/below/CMakeLists.txt"
+printf 'add_subdirectory(below)\ntessera_generate_plan(films.yaml TARGET below)\n' >>"$work/project/CMakeLists.txt"
+configure subdirectory >"$work/subdirectory.log" 2>&1
+"$cmake" --build "$work/subdirectory" -- -n below/all >"$work/below.log"
+says "$work/below.log" "Planning films.yaml for below"
 sed -i 's/films.yaml shop.yaml ads.json/flims.yaml/' "$work/project/CMakeLists.txt"
 refused "tessera_generate_plan(flims.yaml): there is no file" -DTESSERA_SOURCE="$root"
 sed -i 's/flims.yaml/films.yaml/; s/TARGET train_/TARGET trian_/' "$work/project/CMakeLists.txt"
