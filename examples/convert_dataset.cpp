@@ -35,7 +35,6 @@ using namespace tessera;
 using convert::Options;
 
 constexpr std::int64_t kBlock = 2048;
-constexpr float kMostNumber = 65504;  ///< of a folder
 constexpr const char *kSchema = support::kSchemaFile, *kTexts = support::kTextsFile,
                      *kNumbers = support::kNumbersFile;
 
@@ -217,12 +216,12 @@ void to_binary(const Options& options) {
     const std::string where = fmt::format("file '{}', after {}", options.from, file.where(b));
     encoder.encode(block, where);
     for (std::size_t i = 0; i < block.numbers.size(); ++i)
-      require<DataError>(
-          std::abs(static_cast<float>(block.numbers[i])) <= kMostNumber,
-          "{}, sample {}, column '{}': the number becomes {:.6g}; in a folder they "
-          "are float16, at most 65504: choose another 'transform' in '{}', or mend it",
-          where, i / schema.numeric.size(), schema.numeric[i % schema.numeric.size()].name,
-          block.numbers[i], schema.name);
+      require<DataError>(std::abs(static_cast<float>(block.numbers[i])) <= detail::kMostHalf,
+                         "{}, sample {}, column '{}': the number becomes {:.6g}; in a folder they "
+                         "are float16, at most {}: choose another 'transform' in '{}', or mend it",
+                         where, i / schema.numeric.size(),
+                         schema.numeric[i % schema.numeric.size()].name, block.numbers[i],
+                         detail::kMostHalf, schema.name);
   };
   file.for_each(
       file.count(), options.threads, encode, [&](std::size_t b, const TabularBlock& block) {

@@ -33,6 +33,8 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace detail {
 
+inline constexpr float kMostHalf = 65504;  ///< the largest number that float16 has
+
 /// Calls f with a value of the C++ type of an integer type.
 template <class F>
 void with_integer_type(DatasetType type, F&& f) {
@@ -376,9 +378,9 @@ class BinaryDatasetWriter {
     write(source + "/label.bin");
     for (std::size_t i = 0; i < batch.dense.size(); ++i) {
       const auto columns = static_cast<std::size_t>(dense_columns_);
-      require(std::abs(batch.dense[i]) <= 65504.0f,
-              "number {} of sample {} is {}; a binary dataset holds float16, at most 65504",
-              i % columns, i / columns, batch.dense[i]);
+      require(std::abs(batch.dense[i]) <= detail::kMostHalf,
+              "number {} of sample {} is {}; a binary dataset holds float16, at most {}",
+              i % columns, i / columns, batch.dense[i], detail::kMostHalf);
       append(from_float<Half>(batch.dense[i]));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
