@@ -195,7 +195,7 @@ def test_limits(checkpoint, columns):
 
 def test_end(checkpoint, columns):
     """After SIGTERM the server is not ready, still answers, and then refuses what it has not begun."""
-    server = serve("--checkpoint", checkpoint, "--drain", "0.5")
+    server = serve("--checkpoint", checkpoint, "--drain", "5")
     channel = grpc.insecure_channel(server.grpc)
     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
     request, answered, ends = typed("model", columns), [], []
@@ -213,10 +213,15 @@ def test_end(checkpoint, columns):
     threads = [threading.Thread(target=send) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    def until(happened):
+        end = time.monotonic() + 60
+        while not happened() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    until(lambda: len(answered) > 3)
     check(stub.ServerReady(service_pb2.ServerReadyRequest()).ready)
     server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    until(lambda: not stub.ServerReady(service_pb2.ServerReadyRequest()).ready)
     check(not stub.ServerReady(service_pb2.ServerReadyRequest()).ready and stub.ServerLive(service_pb2.ServerLiveRequest()).live)
     before = len(answered)
     check(server.process.wait(timeout=60) == 0)
