@@ -184,7 +184,8 @@ void run(const Options& options, Ranks& ranks) {
   if (!speaks) return;
   print(options, *clicks, result);
   support::write_each(
-      {[&] {
+      {[&] { tessera::require<tessera::DataError>(result.fault.empty(), "{}", result.fault); },
+       [&] {
          if (log) log->add(end_event(options, ranks.size(), *clicks, result));
        },
        [&] {

@@ -128,11 +128,18 @@ void RunLog::add(Event event) {
   if (whole_ || known) return;
   if (replaces_) shorten();
   if (tensorboard_ || metrics_) publish(event);
-  // An option may hold bytes that are no UTF-8.
-  if (file_ >= 0)
-    support::write_all(file_, event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n',
-                       {kOption, path_});
+  if (file_ >= 0 && fault_.empty()) try {
+      // An option may hold bytes that are no UTF-8.
+      support::write_all(file_, event.dump(-1, ' ', false, Event::error_handler_t::replace) + '\n',
+                         {kOption, path_});
+    } catch (const DataError& error) {
+      if (event["event"] == "begin") throw;
+      fault_ = error.what();  // ends no training, but is no success
+      fmt::print(stderr, "train_dlrm: warning: {}; the training goes on without it\n", fault_);
+    }
+  const bool ends = event["event"] == "end";
   events_.push_back(std::move(event));
+  require<DataError>(!ends || fault_.empty(), "{}", fault_);
 }
 
 }  // namespace dlrm

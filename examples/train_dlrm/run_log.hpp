@@ -34,7 +34,8 @@ class RunLog {
   /// Training goes on after `step` steps: what was written of later ones is dropped. A log that has
   /// the end of a training that has `ended` stays as it is.
   void go_on(std::int64_t step, bool ended);
-  /// Adds an event; a test that is there, of the same step, is not added again.
+  /// Adds an event; a test that is there, of the same step, is not added again. If the file cannot be
+  /// written, warns once and throws DataError with the end; throws it with the begin at once.
   void add(Event event);
   const std::vector<Event>& events() const { return events_; }
 
@@ -52,6 +53,7 @@ class RunLog {
   std::unique_ptr<MetricsServer> metrics_;
   std::map<std::string, double> latest_;  ///< of metrics_, by its name
   std::string path_;                      ///< empty: events are kept for --report alone
+  std::string fault_;                     ///< why nothing is written to the file any more
   int file_ = -1;
   bool regular_ = false, goes_on_ = false;
   bool replaces_ = false;  ///< what is in the file, at the first event

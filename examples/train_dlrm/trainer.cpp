@@ -285,7 +285,7 @@ class Rank {
         if (trace) trace->add(report, spans, options_.overlap);
         if (logs()) times_.add(report, spans, step_began);
         if (trace && (++traced == options_.trace_steps || step == steps)) {
-          trace->write();
+          or_say_later(result, [&] { trace->write(); });
           trace.reset();
           if (!logs()) stop_timing();
         }
@@ -331,11 +331,14 @@ class Rank {
       }
       {
         const StageTimes::Timed timed(times_, StageTimes::save);
-        saver_.after_step(step, last);
+        if (last)
+          or_say_later(result, [&] { saver_.after_step(step, last); });
+        else
+          saver_.after_step(step, last);
       }
       if (pauses) start();
     }
-    if (trace) trace->write();  // ended early
+    if (trace) or_say_later(result, [&] { trace->write(); });  // ended early
     if (!tested_ && options_.evals_per_epoch > 0 && !(automatic() && step == last_validation_)) {
       evaluate(step, result);
       tested_ = validation_ == 0;
@@ -350,6 +353,16 @@ class Rank {
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
+  }
+
+  /// Writes what the training made. A full disk takes no test's result with it: it is said last.
+  template <class F>
+  void or_say_later(Result& result, F&& write) {
+    try {
+      write();
+    } catch (const DataError& error) {
+      if (first()) result.fault += (result.fault.empty() ? "" : "; ") + std::string(error.what());
+    }
   }
 
   /// Whether validations end the training.

@@ -40,6 +40,7 @@ struct Result {
   support::GraphCounts graph;            ///< of the first rank
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
+  std::string fault;  ///< what the training could not write: the last checkpoint, --trace
 };
 
 /// Trains, tests, prints what happens. The result is that of the process of rank 0, where `log`,

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -193,6 +194,20 @@ TEST_CASE("a result that cannot be written takes no other with it") {
       "--report: cannot write '/dev/full': No space left on device; --predictions: ", 1);
   CHECK(outcome.out.find("test AUC") != std::string::npos);
   CHECK(nlohmann::json::parse(text_of(file("json"))).contains("auc"));
+
+  // nor do the last checkpoint, the trace and the log: files of 8 KiB at most are a full disk
+  const Outcome full = train_dlrm(
+      "--samples 2000 --max-rows 100 --print-every 1 --trace /dev/full --save '" + file("run") +
+          "' --log '" + file("log") + "' --json '" + file("full") + "'" + kSmall,
+      false, "trap '' XFSZ; ulimit -f 16;");
+  CAPTURE(full.err);
+  CHECK(full.status == 1);
+  CHECK(full.out.find("test AUC") != std::string::npos);
+  CHECK(nlohmann::json::parse(text_of(file("full"))).contains("auc"));
+  CHECK(std::regex_search(
+      full.err,
+      std::regex("^train_dlrm: warning: --log: .*; the training goes on "
+                 "without it\ntrain_dlrm: --trace: .*; --save, step 36: .*; --log: .*\n$")));
 
   const std::string sequences =
       "--users 60 --items 100 --epochs 1 --width 16 --blocks 1 --model ranking";
