@@ -302,12 +302,12 @@ Report report_of(const Settings& settings, const std::vector<Case>& cases, const
                                  ? fmt::format("{:+.0f} %", change)
                                  : std::string("same");
   }
-  for (const auto& [name, before] : old)
+  for (const auto& before : old)
     if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) {
-          return compared_name(c.name, c.ghost_checksum()) == name;
+          return compared_name(c.name, c.ghost_checksum()) == before.first;
         }))
       report.missing += (report.missing.empty() ? "Not in this run, in the earlier one: " : "; ") +
-                        name.substr(0, name.rfind(' '));
+                        before.first.substr(0, before.first.rfind(' '));
   report.fixed_work = percentiles_of(fixed);
   const plan::Constants& constants = settings.constants;
   add_intervals(report, settings.cluster == "host" && constants.measured &&

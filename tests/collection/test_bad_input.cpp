@@ -192,14 +192,14 @@ TEST_CASE("ids wrap to rows that they can hold, or the batch is refused") {
   std::vector<std::int64_t> ends;
   const std::vector<std::int32_t> narrow{-1};
   detail::HostAdmission<std::int32_t, Host> of_32;
-  std::vector<detail::FeatureInput<std::int32_t>> inputs_32(1);
+  detail::PodVector<detail::FeatureInput<std::int32_t>> inputs_32(1);
   CHECK_THROWS_WITH_AS(of_32.admit(host, layout, std::vector{0}, {1, 1, narrow, {}, {}}, cuts,
                                    checks, inputs_32, ends),
                        "BadIds::wrap: table 't' has 3221225472 rows; give ids of 64 bits",
                        InvalidArgument);
   const std::vector<std::int64_t> wide{-1};
   detail::HostAdmission<std::int64_t, Host> of_64;
-  std::vector<detail::FeatureInput<std::int64_t>> inputs_64(1);
+  detail::PodVector<detail::FeatureInput<std::int64_t>> inputs_64(1);
   of_64.admit(host, layout, std::vector{0}, {1, 1, wide, {}, {}}, cuts, checks, inputs_64, ends);
   CHECK(inputs_64[0].bags.ids[0] == rows - 1);
 }

@@ -401,7 +401,8 @@ class CachedRows {
     Cache::Pins pins;
   };
 
-  static std::vector<std::byte*> fields(std::vector<float>& weights, std::vector<float>& states) {
+  static detail::PodVector<std::byte*> fields(std::vector<float>& weights,
+                                              std::vector<float>& states) {
     return {reinterpret_cast<std::byte*>(weights.data()),
             reinterpret_cast<std::byte*>(states.data())};
   }
