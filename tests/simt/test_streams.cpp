@@ -169,7 +169,7 @@ TEST_CASE("a fault of ids that is known late names the feature of its own batch;
     detail::DeviceAdmission<std::int32_t, Cuda> admission;
     backend.synchronize();
     const OnGpu<std::int32_t> ids(backend, {99, 1, 2}), good(backend, {4});
-    std::vector<detail::FeatureInput<std::int32_t>> inputs(4);
+    detail::PodVector<detail::FeatureInput<std::int32_t>> inputs(4);
     std::vector<std::int64_t> ends;
     detail::IdChecks<Cuda> checks{.report = report, .sizes = detail::SizesNeeded::none};
     std::string text;
