@@ -152,7 +152,7 @@ TEST_CASE("observers that had begun are told of the end if a later one throws") 
     int open = 0;
   } first, second;
   second.throws = true;
-  const std::vector<RowObserver*> both{&first, &second};
+  const detail::PodVector<RowObserver*> both{&first, &second};
   CHECK_THROWS_WITH(detail::ObservedUpdate{both}, "the observer failed");
   CHECK(first.open == 0);
 }

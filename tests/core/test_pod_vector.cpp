@@ -64,8 +64,14 @@ TEST_CASE("a PodVector holds what a std::vector holds after the same calls") {
           ours = std::move(other), theirs = std::move(others);
           other = {job, job}, others = {job, job};
           break;
-        default:  // one of its own, as it grows
-          if (!theirs.empty()) ours.push_back(ours.front()), theirs.push_back(Job(theirs.front()));
+        case 9:  // of what it has itself
+          if (theirs.empty()) break;
+          ours.push_back(ours.front()), theirs.push_back(Job(theirs.front()));
+          ours.resize(count, ours.back()), theirs.resize(count, Job(theirs.back()));
+          if (theirs.empty()) break;
+          ours.remove(ours.front()), std::erase(theirs, Job(theirs.front()));
+          break;
+        default:
           ours.push_back(job), theirs.push_back(job);
       }
       REQUIRE(ours.size() == theirs.size());

@@ -24,7 +24,7 @@ NAMES = {
     "cstddef": "byte max_align_t ptrdiff_t size_t to_integer",
     "cstdint": "int16_t int32_t int64_t int8_t intptr_t uint16_t uint32_t uint64_t uint8_t uintptr_t",
     "cstdio": "fflush fprintf",
-    "cstdlib": "abort aligned_alloc free getenv realloc",
+    "cstdlib": "abort aligned_alloc free getenv",
     "cstring": "memchr memcmp memcpy memmove memset strerror",
     "deque": "deque",
     "exception": "current_exception exception exception_ptr make_exception_ptr rethrow_exception uncaught_exceptions",

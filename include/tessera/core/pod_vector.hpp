@@ -16,8 +16,8 @@
 
 namespace tessera { inline namespace v0 { namespace detail {
 
-/// Makes room for `count` things of `size` bytes each in memory of std::malloc, and for as many
-/// again as there were. Throws std::bad_alloc.
+/// Moves what is in memory of operator new to where there is room for `count` things of `size`
+/// bytes, or for twice as many as before. Throws std::bad_alloc.
 void* grow_memory(void* memory, std::size_t& capacity, std::size_t count, std::size_t size);
 
 /// What std::vector does, for things that are copied as bytes. Lists of jobs and groups have dozens
@@ -40,7 +40,7 @@ class PodVector {
   }
   ~PodVector() {
     static_assert(std::is_trivially_copyable_v<T> && alignof(T) <= alignof(std::max_align_t));
-    std::free(data_);
+    ::operator delete(data_);
   }
 
   void push_back(const T& value) {
@@ -53,12 +53,12 @@ class PodVector {
     push_back(T());
     return back();
   }
-  void resize(std::size_t count, const T& value = T()) {
+  void resize(std::size_t count, T value = T()) {
     reserve(count);
     for (; size_ < count; ++size_) ::new (data_ + size_) T(value);
     size_ = count;
   }
-  void assign(std::size_t count, const T& value) {
+  void assign(std::size_t count, T value) {
     clear();
     resize(count, value);
   }
@@ -67,7 +67,7 @@ class PodVector {
   }
   void clear() { size_ = 0; }
   /// Takes away all that are equal to `value`.
-  void remove(const T& value) {
+  void remove(T value) {
     resize(static_cast<std::size_t>(std::remove(begin(), end(), value) - begin()));
   }
   void swap(PodVector& other) noexcept {
@@ -111,12 +111,13 @@ class PodVector {
 #ifdef TESSERA_INLINE
 TESSERA_INLINE void* grow_memory(void* memory, std::size_t& capacity, std::size_t count,
                                  std::size_t size) {
-  const std::size_t room = count > 2 * capacity ? count : 2 * capacity;
-  memory = room > static_cast<std::size_t>(-1) / (2 * size) ? nullptr
-                                                            : std::realloc(memory, room * size);
-  if (memory == nullptr) throw std::bad_alloc();
+  const std::size_t room = std::max(count, 2 * capacity);
+  if (room > static_cast<std::size_t>(-1) / (2 * size)) throw std::bad_alloc();
+  void* const larger = ::operator new(room * size);
+  if (capacity > 0) std::memcpy(larger, memory, capacity * size);
+  ::operator delete(memory);
   capacity = room;
-  return memory;
+  return larger;
 }
 #endif
 
