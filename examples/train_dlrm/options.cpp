@@ -806,9 +806,8 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
          "Passes over the training samples; auto: until --validation-fraction's AUC has not risen "
          "in --patience tests, and the best model, kept in DIR/best, is tested")
       ->option_text("E [file 3, synthetic 1, with --validation-fraction auto]");
-  const CLI::Option* const patience = limit(
-      add("--patience", options.patience, "Tests without a better one that end --epochs auto"), 1,
-      1'000, "N");
+  limit(add("--patience", options.patience, "Tests without a better one that end --epochs auto"), 1,
+        1'000, "N");
   limit<std::int64_t>(add("--max-steps", options.max_steps,
                           "End after so many steps; the rates stay those of all --epochs"),
                       1, kMost, "N", "all of --epochs");
@@ -918,7 +917,6 @@ std::optional<Options> parse_words(const std::vector<std::string>& words) {
   };
   for (const CLI::Option* option : wide)
     only_for(option, options.model == "wide-deep", "--model wide-deep");
-  only_for(patience, options.epochs == Options::kAutoEpochs, "--epochs auto");
   only_for(bottom, options.model != "wide-deep", "models with a bottom MLP, --model dlrm or dcnv2");
   only_for(interaction_width, options.model != "wide-deep",
            "models with a bottom MLP, --model dlrm or dcnv2");

@@ -206,9 +206,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
          "Passes over the training histories; auto: until the validation has not become better in "
          "--patience of them, and the best model, kept in DIR/best of --save, is tested")
       ->option_text("E [auto; 10 if no history has an event to validate on]");
-  const CLI::Option* const patience = limit(
-      add("--patience", options.patience, "Epochs without a better one that end --epochs auto"), 1,
-      1'000, "N");
+  limit(add("--patience", options.patience, "Epochs without a better one that end --epochs auto"),
+        1, 1'000, "N");
   limit(add("--learning-rate", options.learning_rate,
             "Of Adam, at first; it falls in a straight line to 0, but stays under --epochs auto"),
         0.0f, 1e30f, "R");
@@ -246,9 +245,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
   refuse_empty_values(app);
   if (!parse(app, argc, argv)) return std::nullopt;
-  tessera::require<CLI::ValidationError>(
-      patience->count() == 0 || options.epochs == 0 || options.automatic(),
-      "--patience is for --epochs auto; add that or leave it out");
   check(options);
   return options;
 }

@@ -98,7 +98,8 @@ TEST_CASE("every option of --help, on both backends: the same losses, scores and
       two + "--ranks 3 --model ranking --plan grid --predictions ",
       kTiny + "--ranks 2 --model ranking --virtual-ranks 2 --predictions ",
       own + "--ranks 2 --epochs 2 --negatives 50 --test-window 300 --save-every 3 --keep 1 --save ",
-      own + "--ranks 3 --epochs 3 --negatives 50 --start-from " + folder.quoted("save-host"),
+      own + "--ranks 3 --epochs 3 --patience 9 --negatives 50 --start-from " +
+          folder.quoted("save-host"),
       own +
           "--ranks 2 --epochs 3 --model ranking --label-column stars --label-threshold 4 "
           "--plan hot-rows --hot-rows 7 --predictions "};

@@ -379,7 +379,6 @@ TEST_CASE("bad options are one clear line") {
   refuses("--label-threshold 2", "--label-threshold");
   refuses("--json /nowhere/x.json", "--json: cannot write", 1);
   refuses(kTiny + "--epochs 1 --save /dev/null", "--save", 1);
-  refuses(kTiny + "--epochs 1 --patience 2", "--patience is for --epochs auto");
   refuses(kTiny + "--epochs 2 --learning-rate 1e30", "the training diverged", 1);
   const Outcome help = train_sequence("--help", false);
   CHECK(help.status == 0);
