@@ -118,7 +118,9 @@ TEST_CASE("versions, wrong options, and output that cannot be written") {
 }
 
 TEST_CASE("bench_sharding measures nothing that it can't keep, and refuses what would do nothing") {
-  if (!std::filesystem::exists(train_dlrm_path("bench_sharding"))) return;
+  if (std::filesystem::path bin = train_dlrm_path();
+      !std::filesystem::exists(bin.replace_filename("bench_sharding")))
+    return;
   const TemporaryFolder folder;
   const std::string path = folder.path.string();
   std::ofstream(folder.path / "file") << "{}";
