@@ -87,6 +87,18 @@ TEST_CASE("a PodVector holds what a std::vector holds after the same calls") {
   }
 }
 
+TEST_CASE("a PodVector keeps its memory while there is room in it") {
+  PodVector<int> list(10);
+  const PodVector<int> others{1, 2, 3};
+  const int* const memory = list.data();
+  list = others;
+  list.push_back(4);
+  list.assign(10, 5);
+  list = std::as_const(list);
+  CHECK(list.size() == 10);
+  CHECK(list.data() == memory);
+}
+
 TEST_CASE("a PodVector that cannot grow keeps what it has") {
   PodVector<std::int64_t> list{1, 2};
   for (const std::size_t count : {~std::size_t{0}, ~std::size_t{0} / 8})

@@ -34,8 +34,14 @@ class PodVector {
   PodVector(std::initializer_list<T> all) { append(all.begin(), all.size()); }
   PodVector(const PodVector& other) { append(other.data_, other.size_); }
   PodVector(PodVector&& other) noexcept { swap(other); }
-  PodVector& operator=(PodVector other) noexcept {
-    swap(other);
+  PodVector& operator=(const PodVector& other) {
+    if (this == &other) return *this;
+    clear();
+    append(other.data_, other.size_);
+    return *this;
+  }
+  PodVector& operator=(PodVector&& other) noexcept {
+    PodVector(std::move(other)).swap(*this);
     return *this;
   }
   ~PodVector() {
